@@ -1,0 +1,3 @@
+from burstmamba.cli import main
+
+main()

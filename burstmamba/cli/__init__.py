@@ -1,0 +1,44 @@
+"""The command line: parse and delegate. A user's mistake gives one line and exit code 2."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+
+import typer
+from rich.console import Console
+
+from burstmamba.errors import InputError
+
+# Command name -> module of burstmamba.cli holding a function of the same name (dashes become underscores).
+COMMANDS = {
+    "complexity": "complexity",
+    "doctor": "doctor",
+}
+
+
+def build_app() -> typer.Typer:
+    """The typer application; command modules import what is heavy inside their functions."""
+    app = typer.Typer(
+        name="burstmamba",
+        help="Turn a handheld burst of frames into one sharp ×4 photograph.",
+        no_args_is_help=True,
+        add_completion=False,
+        pretty_exceptions_enable=False,
+    )
+    for name, module in COMMANDS.items():
+        function = getattr(importlib.import_module(f"burstmamba.cli.{module}"), name.replace("-", "_"))
+        app.command(name)(function)
+    return app
+
+
+def main() -> None:
+    """Entry point of the `burstmamba` command."""
+    try:
+        build_app()()
+    except InputError as error:
+        Console(stderr=True, soft_wrap=True).print(f"error: {error}", markup=False, highlight=False)
+        sys.exit(2)
+    except KeyboardInterrupt:
+        Console(stderr=True).print("interrupted", markup=False)
+        sys.exit(130)

@@ -1,0 +1,112 @@
+"""Selective state-space scan: one public function, one selection table."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Callable
+
+from torch import Tensor
+
+from burstmamba.errors import InputError
+from burstmamba.kernels.selective_scan.reference import PATHS, selective_scan_reference
+
+__all__ = ["PATHS", "Backend", "BACKENDS", "select_backend", "selective_scan"]
+
+
+@dataclass(frozen=True)
+class Backend:
+    """One implementation of the scan, and why it may not be usable here."""
+
+    name: str
+    scan: Callable[..., Tensor]
+    unavailable: Callable[[Tensor], str | None]
+    """The reason why this backend cannot take a tensor like this one; None when it can."""
+
+
+# Fastest first; the reference takes everything.
+BACKENDS: tuple[Backend, ...] = (Backend("reference", selective_scan_reference, lambda x: None),)
+
+
+def selective_scan(
+    x: Tensor,
+    delta: Tensor,
+    A: Tensor,
+    B: Tensor,
+    C: Tensor,
+    D: Tensor,
+    delta_bias: Tensor,
+    *,
+    paths: tuple[str, ...],
+    weight: Tensor | None = None,
+    backend: str | None = None,
+) -> Tensor:
+    """Run the selective scan over a grid of tokens along k paths and sum the outputs in grid order.
+
+    Per path: Δ = softplus(delta + delta_bias)·weight; state ← exp(ΔA)·state + ΔB·x; y = C·state + D·x.
+
+    Args:
+        x: (b, p, i, j, d) tokens. An image is p = 1, (i, j) = (h, w); a burst is p = h·w pixels, i = l, j = 1.
+        delta: (b, p, k, i, j, d) before softplus.
+        A: (k, d, n), negative.
+        B: (b, p, k, i, j, n).
+        C: (b, p, k, i, j, n).
+        D: (k, d).
+        delta_bias: (k, d).
+        paths: k names out of `PATHS`: the order in which path k visits the grid.
+        weight: (b, p, i, j) in [0, 1] or None; scales Δ, so that a token of weight 0 leaves the state untouched.
+            No gradient flows to it.
+        backend: a name out of `BACKENDS`; None takes the fastest that can serve `x`.
+
+    Returns:
+        (b, p, i, j, d) in the dtype of x. The state is float32 whatever the dtype of the inputs.
+    """
+    check_shapes(x, delta, A, B, C, D, delta_bias, paths, weight)
+    chosen = select_backend(x, backend)
+    return chosen.scan(x, delta, A, B, C, D, delta_bias, paths, weight)
+
+
+def select_backend(x: Tensor, name: str | None = None) -> Backend:
+    """The backend that serves a tensor like `x`: the named one, or the first of the table that can."""
+    if name is None:
+        return next(backend for backend in BACKENDS if backend.unavailable(x) is None)
+    for backend in BACKENDS:
+        if backend.name == name:
+            reason = backend.unavailable(x)
+            if reason is not None:
+                raise InputError(f"scan backend {name!r} cannot run here: {reason}.")
+            return backend
+    raise InputError(f"unknown scan backend {name!r}; known: {', '.join(backend.name for backend in BACKENDS)}.")
+
+
+def check_shapes(
+    x: Tensor,
+    delta: Tensor,
+    A: Tensor,
+    B: Tensor,
+    C: Tensor,
+    D: Tensor,
+    delta_bias: Tensor,
+    paths: tuple[str, ...],
+    weight: Tensor | None,
+) -> None:
+    """Raise InputError when the shapes of a scan do not belong together."""
+    if x.ndim != 5:
+        raise InputError(f"scan tokens must be (b, p, i, j, d), got {tuple(x.shape)}.")
+    unknown = [path for path in paths if path not in PATHS]
+    if unknown or not paths:
+        raise InputError(f"scan paths must be one or more of {', '.join(PATHS)}, got {paths}.")
+    b, p, i, j, d = x.shape
+    k, n = len(paths), A.shape[-1]
+    expected = {
+        "delta": (delta, (b, p, k, i, j, d)),
+        "A": (A, (k, d, n)),
+        "B": (B, (b, p, k, i, j, n)),
+        "C": (C, (b, p, k, i, j, n)),
+        "D": (D, (k, d)),
+        "delta_bias": (delta_bias, (k, d)),
+    }
+    if weight is not None:
+        expected["weight"] = (weight, (b, p, i, j))
+    for name, (tensor, shape) in expected.items():
+        if tuple(tensor.shape) != shape:
+            raise InputError(f"scan argument {name} must be {shape} for {k} path(s), got {tuple(tensor.shape)}.")
