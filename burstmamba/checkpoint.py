@@ -1,0 +1,134 @@
+"""Checkpoints: weights and configuration in one safetensors file, written atomically, read safely."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save
+from torch import Tensor
+
+from burstmamba.errors import InputError
+from burstmamba.model.burstmamba import BurstMamba
+from burstmamba.model.config import ModelConfig
+
+WEIGHTS = Path(__file__).parent / "weights"
+
+
+def save_checkpoint(
+    path: str | Path,
+    model: BurstMamba,
+    *,
+    state: Mapping[str, Tensor] | None = None,
+    half: bool = True,
+    notes: Mapping[str, str] | None = None,
+) -> None:
+    """Write a model to one file; a reader never sees a partial one.
+
+    Args:
+        path: where to write (`.safetensors`).
+        model: gives the configuration and, without `state`, the weights.
+        state: other weights with the same names, such as an exponential moving average.
+        half: float16 instead of float32.
+        notes: further metadata (training steps, scores).
+    """
+    dtype = torch.float16 if half else torch.float32
+    weights = model.state_dict() if state is None else state
+    tensors = {name: tensor.detach().to("cpu", dtype).contiguous() for name, tensor in weights.items()}
+    metadata = {"format": "burstmamba", "config": model.config.to_json(), **(notes or {})}
+    write_atomically(Path(path), save(tensors, metadata=metadata))
+
+
+def write_atomically(path: Path, content: bytes) -> None:
+    """Write a whole file or nothing; an earlier file stays until the new one is complete."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        with open(partial, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(partial, path)
+    except OSError as error:
+        raise InputError(f"cannot write {path}: {error.strerror}.") from error
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+@dataclass(frozen=True)
+class CheckpointFile:
+    """What a checkpoint holds."""
+
+    config: ModelConfig
+    weights: dict[str, Tensor]
+    notes: dict[str, str]
+
+
+def read_checkpoint(path: str | Path) -> CheckpointFile:
+    """Read weights and configuration; anything wrong with the file is one sentence."""
+    path = Path(path)
+    if not path.is_file():
+        raise InputError(f"no checkpoint at {path}.")
+    try:
+        with safe_open(path, framework="pt") as file:
+            metadata = dict(file.metadata() or {})
+            weights = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
+    except (SafetensorError, OSError) as error:
+        raise InputError(f"{path} is not a complete safetensors file ({error}); copy or download it again.") from error
+    if "config" not in metadata:
+        raise InputError(f"{path} holds weights but no BurstMamba configuration; it was written by another program.")
+    try:
+        config = ModelConfig.from_json(metadata.pop("config"))
+    except (json.JSONDecodeError, TypeError) as error:
+        raise InputError(f"{path} has an unreadable configuration ({error}).") from error
+    return CheckpointFile(config, weights, metadata)
+
+
+def load_checkpoint(path: str | Path, device: torch.device | str = "cpu") -> BurstMamba:
+    """Rebuild the model that a file describes, ready for inference.
+
+    A file with only `keyframe.*` weights gives the single-image network.
+    """
+    file = read_checkpoint(path)
+    config = file.config
+    if not any(name.startswith("burst.") for name in file.weights):
+        config = config.single()
+    with torch.device("meta"):
+        model = BurstMamba(config)
+    expected = model.state_dict()
+    missing, extra = sorted(expected.keys() - file.weights.keys()), sorted(file.weights.keys() - expected.keys())
+    if missing or extra:
+        what = f"lacks {len(missing)} weights (first: {missing[0]})" if missing else f"has unknown weights ({extra[0]})"
+        raise InputError(f"{path} does not fit its own configuration: it {what}.")
+    for name, tensor in file.weights.items():
+        if tensor.shape != expected[name].shape:
+            raise InputError(
+                f"{path}: {name} has shape {tuple(tensor.shape)}, the configuration needs {tuple(expected[name].shape)}."
+            )
+    model = BurstMamba(config)
+    model.load_state_dict({name: tensor.float() for name, tensor in file.weights.items()})
+    return model.to(device).eval()
+
+
+def shipped_models() -> list[str]:
+    """Names of the models inside the package."""
+    return sorted(path.stem for path in WEIGHTS.glob("*.safetensors"))
+
+
+def load_model(name: str | Path, device: torch.device | str = "cpu") -> BurstMamba:
+    """Load a shipped model by name (`light`), or any checkpoint by path."""
+    shipped = WEIGHTS / f"{name}.safetensors"
+    if re.fullmatch(r"[a-z0-9-]+", str(name)) and shipped.is_file():
+        return load_checkpoint(shipped, device)
+    if not Path(name).exists():
+        raise InputError(
+            f"no model {str(name)!r}: give a shipped name ({', '.join(shipped_models()) or 'none shipped'}) "
+            "or the path of a .safetensors checkpoint."
+        )
+    return load_checkpoint(name, device)

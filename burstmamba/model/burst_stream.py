@@ -1,0 +1,55 @@
+"""Burst stream: light features of every frame, refined stage by stage into a prior for the keyframe (Sec. 3.2).
+
+Nothing here receives a tensor of the keyframe stream: information flows one way.
+"""
+
+from __future__ import annotations
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from burstmamba.correspondence.field import Correspondence
+from burstmamba.model.config import ModelConfig
+from burstmamba.model.gas import GatherAggregateScatter
+from burstmamba.model.keyframe_stream import convolve, image_mean
+
+
+class BurstStage(nn.Module):
+    """Message passing between frames (GAS), then local refinement inside each frame (φ_conv)."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.gas = GatherAggregateScatter(config)
+        self.refine = nn.Conv2d(config.burst_channels, config.burst_channels, 3, padding=1)
+
+    def forward(self, features: Tensor, correspondence: Correspondence) -> Tensor:
+        """(b, l, h, w, c) → (b, l, h, w, c), native views throughout."""
+        features = features + self.gas(features, correspondence)
+        refined = convolve(self.refine, features.flatten(0, 1)).unflatten(0, features.shape[:2])
+        return features + F.gelu(refined)
+
+
+class BurstStream(nn.Module):
+    """φ_shallow′, G stages, and one φ_project for each stage."""
+
+    mean: Tensor
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        c, stages = config.burst_channels, len(config.blocks)
+        self.shallow_convolution = nn.Conv2d(config.in_channels, c, 3, padding=1)
+        self.stages = nn.ModuleList(BurstStage(config) for _ in range(stages))
+        self.projections = nn.ModuleList(nn.Conv2d(c, config.channels, 3, padding=1) for _ in range(stages))
+        for projection in self.projections:  # zero, so that training starts from the single-image network
+            nn.init.zeros_(projection.weight)
+            nn.init.zeros_(projection.bias)
+        self.register_buffer("mean", image_mean(config.in_channels), persistent=False)
+
+    def shallow(self, frames: Tensor) -> Tensor:
+        """φ_shallow′: (b, l, in, h, w) → tokens (b, l, h, w, C′)."""
+        images = (frames.flatten(0, 1) - self.mean).permute(0, 2, 3, 1)
+        return convolve(self.shallow_convolution, images).unflatten(0, frames.shape[:2])
+
+    def project(self, stage: int, features: Tensor) -> Tensor:
+        """φ_project of the keyframe's feature: (b, l, h, w, C′) → (b, h, w, C), the burst prior."""
+        return convolve(self.projections[stage], features[:, 0])

@@ -1,0 +1,68 @@
+"""Gather → Aggregate → Scatter (Sec. 3.3): correspondence is used only while frames exchange messages."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from burstmamba.correspondence.field import Correspondence
+from burstmamba.model.config import ModelConfig
+from burstmamba.model.s6 import S6
+from burstmamba.model.wavelet import dtcwt
+
+
+class WaveletCondition(nn.Module):
+    """ψ: a compact projection of the features' wavelet subbands, at full resolution, in native views."""
+
+    def __init__(self, channels: int, psi_channels: int) -> None:
+        super().__init__()
+        self.project = nn.Linear(12 * channels, psi_channels)
+
+    def forward(self, features: Tensor) -> Tensor:
+        """(n, h, w, c) → (n, h, w, p).
+
+        The 1×1 projection commutes with the resize, so it runs at half resolution: the same ψ for less.
+        """
+        h, w = features.shape[1:3]
+        half = self.project(dtcwt(features)).permute(0, 3, 1, 2)
+        full = F.interpolate(half, scale_factor=2, mode="bilinear", align_corners=False)
+        return full[:, :, :h, :w].permute(0, 2, 3, 1)
+
+
+class GatherAggregateScatter(nn.Module):
+    """Bring matching points of all frames together, let them exchange messages, carry the messages back."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        c = config.burst_channels
+        wavelet = config.selectivity == "wavelet"
+        self.use_confidence = config.use_confidence
+        self.norm = nn.LayerNorm(c)
+        self.psi = WaveletCondition(c, config.psi_channels) if wavelet else None
+        self.s6 = S6(c, config.burst_state, config.psi_channels if wavelet else None)
+
+    def forward(self, features: Tensor, correspondence: Correspondence) -> Tensor:
+        """Messages to every frame, in its native view.
+
+        Args:
+            features: (b, l, h, w, c) tokens in native views.
+            correspondence: maps between the keyframe and each frame.
+
+        Returns:
+            (b, l, h, w, c), to be added to `features`.
+        """
+        b, l, _, _, c = features.shape
+        tokens = self.norm(features)
+        psi = None
+        if self.psi is not None:
+            psi = self.psi(features.flatten(0, 1)).unflatten(0, (b, l))
+            tokens = torch.cat((tokens.to(psi.dtype), psi), dim=-1)  # sampled together: one pass over the maps
+        gathered = correspondence.gather(tokens.movedim(-1, 2)).movedim(2, -1)
+        if psi is not None:
+            gathered, psi = gathered[..., :c], gathered[..., c:]
+        weight = None
+        if self.use_confidence and correspondence.confidence is not None:
+            weight = correspondence.confidence[:, :, 0]
+        messages = self.s6(gathered, psi, weight)
+        return correspondence.scatter(messages.movedim(-1, 2)).movedim(2, -1)

@@ -1,0 +1,182 @@
+"""Keyframe stream: MambaIR's residual state-space groups (RSSG), which hold most of the network's compute.
+
+Inside, features are tokens (b, h, w, c), which is also the channels-last memory of a (b, c, h, w) map.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from burstmamba.kernels.selective_scan import PATHS, selective_scan
+from burstmamba.model.config import ModelConfig
+from burstmamba.model.s6 import initial_A_log, initial_delta_bias
+
+RGB_MEAN = (0.4488, 0.4371, 0.4040)
+
+
+def image_mean(channels: int) -> Tensor:
+    """(1, channels, 1, 1): what is subtracted from the input; 0 for a mosaic."""
+    return torch.tensor(RGB_MEAN if channels == 3 else (0.0,) * channels).view(1, channels, 1, 1)
+
+
+def convolve(convolution: nn.Module, tokens: Tensor) -> Tensor:
+    """Apply a convolution to tokens (b, h, w, c) without leaving channels-last memory."""
+    return convolution(tokens.permute(0, 3, 1, 2)).permute(0, 2, 3, 1)
+
+
+class SelectiveScan2d(nn.Module):
+    """SS2D: every token exchanges information with all others along four serialisations of the image."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        c, n, rank = config.channels, config.state, config.delta_rank
+        d, k = 2 * c, len(PATHS)
+        self.splits = (rank, n, n)
+        self.in_proj = nn.Linear(c, 2 * d, bias=False)
+        self.depthwise = nn.Conv2d(d, d, 3, padding=1, groups=d)
+        self.condition = nn.Parameter(torch.empty(k, sum(self.splits), d).uniform_(-(d**-0.5), d**-0.5))
+        self.delta_weight = nn.Parameter(torch.empty(k, d, rank).uniform_(-(rank**-0.5), rank**-0.5))
+        self.delta_bias = nn.Parameter(initial_delta_bias(k, d))
+        self.A_log = nn.Parameter(initial_A_log(k, d, n))
+        self.D = nn.Parameter(torch.ones(k, d))
+        self.norm = nn.LayerNorm(d)
+        self.out_proj = nn.Linear(d, c, bias=False)
+        for linear in (self.in_proj, self.out_proj):
+            nn.init.trunc_normal_(linear.weight, std=0.02)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """(b, h, w, c) → (b, h, w, c)."""
+        x, z = self.in_proj(tokens).chunk(2, dim=-1)  # (b, h, w, d) each
+        x = F.silu(convolve(self.depthwise, x))
+        condition = F.linear(x, self.condition.flatten(0, 1)).unflatten(-1, (len(PATHS), -1))  # (b, h, w, k, r + 2n)
+        low, B, C = condition.permute(0, 3, 1, 2, 4).split(self.splits, dim=-1)  # (b, k, h, w, ·)
+        delta = torch.einsum("bkhwr,kdr->bkhwd", low, self.delta_weight)
+        A = -torch.exp(self.A_log.float())
+        y = selective_scan(
+            x[:, None], delta[:, None], A, B[:, None], C[:, None], self.D, self.delta_bias, paths=PATHS
+        )[:, 0]
+        return self.out_proj(self.norm(y) * F.silu(z))
+
+
+class ChannelAttention(nn.Module):
+    """Scale each channel by a gate computed from the image's mean."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        squeeze = max(4, round(channels / 30))
+        self.reduce = nn.Conv2d(channels, squeeze, 1)
+        self.expand = nn.Conv2d(squeeze, channels, 1)
+
+    def forward(self, image: Tensor) -> Tensor:
+        """(b, c, h, w) → (b, c, h, w)."""
+        gate = self.expand(F.relu(self.reduce(image.mean(dim=(2, 3), keepdim=True))))
+        return image * torch.sigmoid(gate)
+
+
+class ChannelAttentionBlock(nn.Module):
+    """CAB: a convolutional bottleneck followed by channel attention."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.reduce = nn.Conv2d(channels, channels // 3, 3, padding=1)
+        self.expand = nn.Conv2d(channels // 3, channels, 3, padding=1)
+        self.attention = ChannelAttention(channels)
+
+    def forward(self, image: Tensor) -> Tensor:
+        """(b, c, h, w) → (b, c, h, w)."""
+        return self.attention(self.expand(F.gelu(self.reduce(image))))
+
+
+class Block(nn.Module):
+    """x·skip₁ + DropPath(SS2D(LN x)), then x·skip₂ + CAB(LN x)."""
+
+    def __init__(self, config: ModelConfig, drop_path: float) -> None:
+        super().__init__()
+        self.drop_path = drop_path
+        self.scan_norm = nn.LayerNorm(config.channels)
+        self.scan = SelectiveScan2d(config)
+        self.scan_skip = nn.Parameter(torch.ones(config.channels))
+        self.attention_norm = nn.LayerNorm(config.channels)
+        self.attention = ChannelAttentionBlock(config.channels)
+        self.attention_skip = nn.Parameter(torch.ones(config.channels))
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """(b, h, w, c) → (b, h, w, c)."""
+        scanned = self.scan(self.scan_norm(tokens))
+        if self.training and self.drop_path > 0:
+            keep = torch.rand(tokens.shape[0], 1, 1, 1, device=tokens.device) >= self.drop_path
+            scanned = scanned * (keep / (1 - self.drop_path)).to(scanned.dtype)
+        tokens = tokens * self.scan_skip + scanned
+        return tokens * self.attention_skip + convolve(self.attention, self.attention_norm(tokens))
+
+
+class ResidualStateSpaceGroup(nn.Module):
+    """RSSG: x + conv(blocks(x))."""
+
+    def __init__(self, config: ModelConfig, drop_paths: list[float]) -> None:
+        super().__init__()
+        self.blocks = nn.ModuleList(Block(config, drop_path) for drop_path in drop_paths)
+        self.convolution = nn.Conv2d(config.channels, config.channels, 3, padding=1)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """(b, h, w, c) → (b, h, w, c)."""
+        x = tokens
+        for block in self.blocks:
+            x = block(x)
+        return tokens + convolve(self.convolution, x)
+
+
+class Upsampler(nn.Module):
+    """φ_upsample: convolutions and pixel shuffles to `scale` times the size."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        width = config.head_channels
+        factors = {2: (2,), 3: (3,), 4: (2, 2)}[config.scale]
+        self.enter = nn.Conv2d(config.channels, width, 3, padding=1)
+        self.steps = nn.ModuleList(nn.Conv2d(width, factor**2 * width, 3, padding=1) for factor in factors)
+        self.factors = factors
+        self.leave = nn.Conv2d(width, config.out_channels, 3, padding=1)
+
+    def forward(self, image: Tensor) -> Tensor:
+        """(b, C, h, w) → (b, out, s·h, s·w)."""
+        image = F.leaky_relu(self.enter(image), 0.01)
+        for step, factor in zip(self.steps, self.factors, strict=True):
+            image = F.pixel_shuffle(step(image), factor)
+        return self.leave(image)
+
+
+class KeyframeStream(nn.Module):
+    """Single-image super-resolution of the keyframe: φ_shallow, G groups, φ_upsample."""
+
+    mean: Tensor
+    out_mean: Tensor
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        c, total = config.channels, sum(config.blocks)
+        rates = torch.linspace(0, config.drop_path, total).tolist()
+        starts = [sum(config.blocks[:g]) for g in range(len(config.blocks))]
+        self.shallow_convolution = nn.Conv2d(config.in_channels, c, 3, padding=1)
+        self.shallow_norm = nn.LayerNorm(c)
+        self.stages = nn.ModuleList(
+            ResidualStateSpaceGroup(config, rates[start : start + count])
+            for start, count in zip(starts, config.blocks, strict=True)
+        )
+        self.norm = nn.LayerNorm(c)
+        self.convolution = nn.Conv2d(c, c, 3, padding=1)
+        self.upsampler = Upsampler(config)
+        self.register_buffer("mean", image_mean(config.in_channels), persistent=False)
+        out_mean = image_mean(config.out_channels) if config.in_channels == config.out_channels else torch.zeros(1)
+        self.register_buffer("out_mean", out_mean, persistent=False)
+
+    def shallow(self, keyframe: Tensor) -> Tensor:
+        """φ_shallow: (b, in, h, w) → tokens (b, h, w, C)."""
+        return convolve(self.shallow_convolution, (keyframe - self.mean).permute(0, 2, 3, 1))
+
+    def upsample(self, tokens: Tensor, shallow: Tensor) -> Tensor:
+        """φ_upsample, with the long skip from the shallow features: tokens → (b, out, s·h, s·w), around 0."""
+        features = convolve(self.convolution, self.norm(tokens)) + shallow
+        return self.upsampler(features.permute(0, 3, 1, 2))
