@@ -1,0 +1,232 @@
+"""restore_burst: a burst in, one picture out. The only place that knows tiles, borders and precision.
+
+Correspondence is estimated once on whole frames. The network then runs on overlapping windows whose feathered
+results are added up one row of windows at a time, so that memory depends on the input and not on the output.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from dataclasses import dataclass, field
+from typing import Callable, Iterator
+
+import torch
+from torch import Tensor, nn
+
+from burstmamba.burst import Burst
+from burstmamba.correspondence.field import Correspondence
+from burstmamba.ensemble import TURNS
+from burstmamba.errors import InputError
+from burstmamba.model.config import ModelConfig
+from burstmamba.runner import Runner, fitting_tile, is_out_of_memory
+from burstmamba.tiles import OVERLAP, SMALLEST_TILE, Box, Windows, cut_burst
+
+log = logging.getLogger(__name__)
+
+Progress = Callable[[str, int, int], None]
+"""Called as (stage, done, total); raising an exception in it stops the work."""
+
+# Rows and columns to add at the top left so that every mosaic starts with its red pixel, as in training.
+RED_FIRST = {None: (0, 0), "RGGB": (0, 0), "GRBG": (0, 1), "GBRG": (1, 0), "BGGR": (1, 1)}
+
+
+@dataclass
+class RestoreReport:
+    """What was decided and what it cost."""
+
+    frames: int = 1
+    """Frames the network was given."""
+    estimator: str = "none"
+    tile: int = 0
+    """Side of a window in LR pixels."""
+    tiles: int = 1
+    device: str = "cpu"
+    precision: str = "float32"
+    ensemble: bool = False
+    seconds: dict[str, float] = field(default_factory=dict)
+    """Time of each stage."""
+    clipped: float = 0.0
+    """Share of output values that lay outside [0, 1]."""
+    notes: tuple[str, ...] = ()
+    alignment: object | None = None
+    """The `Alignment` with a line for every frame; None when nothing was aligned."""
+
+
+def restore_burst(
+    model: nn.Module,
+    burst: Burst,
+    *,
+    correspondence: Correspondence | str = "auto",
+    tile: int | None = None,
+    ensemble: bool = False,
+    progress: Progress | None = None,
+) -> Tensor:
+    """Reconstruct the keyframe at the model's scale from all frames.
+
+    Args:
+        model: a BurstMamba on the device to compute on.
+        burst: keyframe first; frames may be half precision to save memory.
+        correspondence: the name of an estimator, or maps for a batch of 1.
+        tile: side of a window in LR pixels; None takes what fits in memory.
+        ensemble: average over eight flips and turns, at eight times the cost.
+        progress: called as (stage, done, total).
+
+    Returns:
+        (3, s·h, s·w) float32 in [0, 1]: sRGB-encoded for RGB bursts, linear camera RGB for mosaics.
+    """
+    return Restoration(
+        model, burst, correspondence=correspondence, tile=tile, ensemble=ensemble, progress=progress
+    ).image()
+
+
+class Restoration:
+    """A burst that is aligned and ready to run; `bands` yields the picture from top to bottom."""
+
+    def __init__(
+        self,
+        model: nn.Module,
+        burst: Burst,
+        *,
+        correspondence: Correspondence | str = "auto",
+        tile: int | None = None,
+        ensemble: bool = False,
+        progress: Progress | None = None,
+    ) -> None:
+        self.config = check_fits(model, burst, ensemble=ensemble, tile=tile)
+        self.runner = Runner(model)
+        self.progress = progress or (lambda stage, done, total: None)
+        self.ensemble = ensemble
+        self.report = RestoreReport(device=str(self.runner.device), precision=self.runner.precision, ensemble=ensemble)
+        self.burst, self.maps = self._align(burst, correspondence)
+        self.mirror = burst.camera.cfa is not None
+        self.phase = RED_FIRST[burst.camera.cfa]
+        self._set_tile(tile or fitting_tile(self.config, len(self.burst), self.runner.device))
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """(height, width) of the result."""
+        h, w = self.burst.size
+        return h * self.config.scale, w * self.config.scale
+
+    def image(self) -> Tensor:
+        """(3, s·h, s·w) float32 in [0, 1]."""
+        image, row = torch.empty(3, *self.size), 0
+        for band in self.bands():
+            image[:, row : row + band.shape[1]] = band
+            row += band.shape[1]
+        return image
+
+    def bands(self) -> Iterator[Tensor]:
+        """Yield (3, rows, s·w) float32 in [0, 1] from top to bottom; halve the windows when memory runs out."""
+        start, done, clipped = time.perf_counter(), self.phase[0], 0
+        while done < self.rows.length:
+            try:
+                for band in self._bands_from(done):
+                    clipped += int(((band < 0) | (band > 1)).sum())
+                    done += band.shape[1] // self.config.scale
+                    yield band.clamp_(0, 1)
+            except RuntimeError as error:
+                if not is_out_of_memory(error) or self.report.tile // 2 < SMALLEST_TILE:
+                    raise
+                self.runner.release()
+                self._set_tile(self.report.tile // 2)
+                log.warning("out of memory: continuing with windows of %d pixels", self.report.tile)
+        self.report.clipped = clipped / (3 * self.size[0] * self.size[1])
+        self.report.seconds["network"] = time.perf_counter() - start
+
+    def estimate_seconds(self) -> float:
+        """How long `bands` will take, judged from a small window of the burst."""
+        h, w = self.burst.size
+        side = min(48, h, w)
+        frames, maps = cut_burst(self.burst.frames, self.maps, Box(0, 0, side, side), mirror=self.mirror)
+        pixels = self.report.tiles * self.rows.size * self.columns.size
+        return self.runner.seconds_per_pixel(frames, maps) * pixels * (len(TURNS) if self.ensemble else 1)
+
+    def _align(self, burst: Burst, correspondence: Correspondence | str) -> tuple[Burst, Correspondence | None]:
+        """The frames that are used, and their maps; neither is needed for a single image."""
+        if self.config.burst_channels == 0 or len(burst) == 1:
+            if len(burst) > 1:
+                self.report.notes = ("a single-image model: only the keyframe is used.",)
+            return burst.select([0]), None
+        start = time.perf_counter()
+        if isinstance(correspondence, Correspondence):
+            expected = (1, len(burst), 2, *burst.size)
+            if tuple(correspondence.to_frame.shape) != expected:
+                got = tuple(correspondence.to_frame.shape)
+                raise InputError(f"correspondence must have maps {expected} for this burst, got {got}.")
+            self.report.estimator, maps = "given", correspondence.to("cpu")
+        else:
+            from burstmamba.correspondence import align_burst
+
+            self.progress("align", 0, 1)
+            alignment = align_burst(burst, method=correspondence)
+            self.report.alignment, self.report.notes = alignment, tuple(alignment.notes)
+            self.report.estimator, burst, maps = correspondence, alignment.burst, alignment.correspondence
+            self.progress("align", 1, 1)
+        self.report.frames = len(burst)
+        self.report.seconds["align"] = time.perf_counter() - start
+        return burst, maps if len(burst) > 1 else None
+
+    def _set_tile(self, tile: int) -> None:
+        h, w = (length + pad for length, pad in zip(self.burst.size, self.phase, strict=True))
+        self.rows, self.columns = Windows.cover(h, tile), Windows.cover(w, tile)
+        self.report.tile, self.report.tiles = tile, len(self.rows.starts) * len(self.columns.starts)
+
+    def _bands_from(self, first: int) -> Iterator[Tensor]:
+        """The rows from LR row `first` on, each band as soon as no further window touches it."""
+        rows, columns, s = self.rows, self.columns, self.config.scale
+        feather_y, feather_x = rows.weights(s), columns.weights(s)
+        total = torch.zeros(3, rows.size * s, (columns.starts[-1] + columns.size) * s)
+        previous, done = 0, 0
+        for i, top in enumerate(rows.starts):
+            keep = total[:, (top - previous) * s :]
+            total = torch.cat((keep, torch.zeros(3, total.shape[1] - keep.shape[1], total.shape[2])), dim=1)
+            previous, settled = top, rows.settled(i)
+            for j, left in enumerate(columns.starts):
+                self.progress("restore", i * len(columns.starts) + j, self.report.tiles)
+                if top + rows.size > first:
+                    window = self._window(i, j) * (feather_y[i][:, None] * feather_x[j])
+                    total[..., left * s : (left + columns.size) * s] += window
+            begin, done = max(done, first), max(settled, first)
+            if done > begin:
+                visible = total[:, (begin - top) * s : (done - top) * s, self.phase[1] * s : columns.length * s]
+                yield visible.clone()
+        self.progress("restore", self.report.tiles, self.report.tiles)
+
+    def _window(self, i: int, j: int) -> Tensor:
+        """(3, s·height, s·width): the network's result for window i from the top, j from the left."""
+        rows, columns, s = self.rows, self.columns, self.config.scale
+        # A mosaic keeps its phase under a flip only if the window has an odd number of pixels.
+        extra = self.ensemble and self.mirror
+        height, width = (size + (extra and size % 2 == 0) for size in (rows.size, columns.size))
+        y, x = rows.starts[i] - self.phase[0], columns.starts[j] - self.phase[1]
+        box = Box(y, x, height, width, (rows.core(i), columns.core(j)))
+        frames, maps = cut_burst(self.burst.frames, self.maps, box, mirror=self.mirror)
+        if not self.ensemble:
+            return self.runner(frames, maps)
+        mean = torch.zeros(3, height * s, width * s)
+        for turn in TURNS:
+            mean += turn.undo(self.runner(turn.picture(frames).contiguous(), turn.maps(maps))) / len(TURNS)
+        return mean[:, : rows.size * s, : columns.size * s]
+
+
+def check_fits(model: nn.Module, burst: Burst, *, ensemble: bool, tile: int | None) -> ModelConfig:
+    """The model's configuration; InputError unless it can restore this burst in the way asked for."""
+    config = getattr(model, "config", None)
+    if not isinstance(config, ModelConfig):
+        raise InputError(
+            f"expected a model with a ModelConfig, got {type(model).__name__}; use load_model or BurstMamba."
+        )
+    mosaic = burst.camera.cfa is not None
+    if mosaic and config.in_channels != 1:
+        raise InputError(
+            "this model reads RGB frames and the burst is a RAW mosaic; use a model whose name ends in -raw."
+        )
+    if not mosaic and config.in_channels == 1:
+        raise InputError("this model reads RAW mosaics and the burst is RGB; use a model without -raw in its name.")
+    if tile is not None and tile < SMALLEST_TILE:
+        raise InputError(f"tile must be at least {SMALLEST_TILE} pixels (windows overlap by {OVERLAP}), got {tile}.")
+    if ensemble and config.centres != "half-pixel":
+        raise InputError("the self-ensemble needs a model with half-pixel centres; this one's lie on corners.")
+    return config

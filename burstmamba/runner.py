@@ -1,0 +1,140 @@
+"""Running the network on one window: device, precision, CUDA graphs, and how large a window fits in memory."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from math import isqrt
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from burstmamba.correspondence.field import Correspondence
+from burstmamba.model.config import ModelConfig
+from burstmamba.tiles import SMALLEST_TILE
+
+LARGEST_TILE = {"cpu": 256, "cuda": 512}
+CPU_BUDGET = 1536 * 2**20
+"""Bytes a window may use on a CPU even when more are free: larger windows are no faster there."""
+
+
+class Runner:
+    """Calls `model` on windows that lie in CPU memory and brings the result back there."""
+
+    def __init__(self, model: nn.Module, *, graphs: bool = True) -> None:
+        self.model = model.eval()
+        parameter = next(model.parameters(), None)
+        self.device = torch.device("cpu") if parameter is None else parameter.device
+        self.graphs = graphs and self.device.type == "cuda"
+        self.captured: dict[tuple[int, ...], Graph] = {}
+
+    @property
+    def precision(self) -> str:
+        """The type the network computes in."""
+        return "bfloat16" if self.device.type == "cuda" else "float32"
+
+    @torch.inference_mode()
+    def __call__(self, frames: Tensor, maps: Correspondence | None) -> Tensor:
+        """(1, l, c, h, w) and its maps → (3, s·h, s·w) float32 on the CPU."""
+        if self.device.type != "cuda":
+            return self.model(frames, maps)[0].float()
+        if not self.graphs:
+            frames, maps = frames.to(self.device), None if maps is None else maps.to(self.device)
+            with torch.autocast("cuda", torch.bfloat16):
+                return self.model(frames, maps)[0].float().cpu()
+        shape = tuple(frames.shape)
+        if shape not in self.captured:
+            self.captured[shape] = Graph(self.model, frames.to(self.device), maps)
+        return self.captured[shape](frames, maps)[0].float().cpu()
+
+    def release(self) -> None:
+        """Give captured graphs and cached GPU memory back, before a retry with smaller windows."""
+        self.captured.clear()
+        if self.device.type == "cuda":
+            torch.cuda.empty_cache()
+
+    def seconds_per_pixel(self, frames: Tensor, maps: Correspondence | None, side: int = 48) -> float:
+        """Time of one LR pixel of all frames, from one small window; (1, l, c, h, w) frames of at least that size."""
+        frames = frames[..., :side, :side]
+        maps = None if maps is None else maps.crop(0, 0, side, side)
+        graphs, self.graphs = self.graphs, False
+        start = time.perf_counter()
+        self(frames, maps)
+        self.graphs = graphs
+        return (time.perf_counter() - start) / (frames.shape[-2] * frames.shape[-1])
+
+
+class Graph:
+    """The network captured once for one window shape: replaying skips the launch cost of some thousand kernels."""
+
+    def __init__(self, model: nn.Module, frames: Tensor, maps: Correspondence | None) -> None:
+        self.frames = frames
+        self.maps = None if maps is None else maps.to(frames.device)
+        stream = torch.cuda.Stream()
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream), torch.autocast("cuda", torch.bfloat16, cache_enabled=False):
+            for _ in range(2):  # kernels are compiled and libraries set up before the capture
+                model(self.frames, self.maps)
+        torch.cuda.current_stream().wait_stream(stream)
+        self.graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(self.graph), torch.autocast("cuda", torch.bfloat16, cache_enabled=False):
+            self.output = model(self.frames, self.maps)
+
+    def __call__(self, frames: Tensor, maps: Correspondence | None) -> Tensor:
+        """The same call on other values."""
+        self.frames.copy_(frames)
+        if self.maps is not None and maps is not None:
+            self.maps.to_frame.copy_(maps.to_frame)
+            self.maps.to_keyframe.copy_(maps.to_keyframe)
+            if self.maps.confidence is not None and maps.confidence is not None:
+                self.maps.confidence.copy_(maps.confidence)
+        self.graph.replay()
+        return self.output
+
+
+@dataclass(frozen=True)
+class Footprint:
+    """Memory of the network, in floats per LR pixel: fitted to measured peaks (docs/decisions/0075)."""
+
+    keyframe: float = 30.0
+    """Per keyframe channel."""
+    head: float = 48.0
+    """Per upsampler channel."""
+    burst: float = 20.0
+    """Per burst channel and frame."""
+
+    def bytes_per_pixel(self, config: ModelConfig, length: int) -> float:
+        """Peak bytes for each LR pixel of a window of `length` frames, float32."""
+        burst = self.burst * config.burst_channels * length if length > 1 else 0.0
+        return 4 * (self.keyframe * config.channels + self.head * config.head_channels + burst)
+
+
+def free_memory(device: torch.device) -> int:
+    """Bytes that can be allocated on `device` now; a container's limit counts."""
+    if device.type == "cuda":
+        return torch.cuda.mem_get_info(device)[0]
+    free = 4 * 2**30  # what is assumed where the system does not say
+    meminfo = Path("/proc/meminfo")
+    if meminfo.exists():
+        fields = dict(line.split(":", 1) for line in meminfo.read_text().splitlines())
+        free = int(fields["MemAvailable"].split()[0]) * 1024
+    limit, used = Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory.current")
+    if limit.exists() and used.exists() and limit.read_text().strip().isdigit():
+        free = min(free, int(limit.read_text()) - int(used.read_text()))
+    return max(free, 0)
+
+
+def fitting_tile(config: ModelConfig, length: int, device: torch.device) -> int:
+    """The side in LR pixels of the largest window that fits in half of the free memory."""
+    budget = free_memory(device) // 2
+    if device.type == "cpu":
+        budget = min(budget, CPU_BUDGET)
+    side = isqrt(int(budget / Footprint().bytes_per_pixel(config, length)))
+    largest = LARGEST_TILE.get(device.type, LARGEST_TILE["cpu"])
+    return max(SMALLEST_TILE, min(largest, side - side % 2))
+
+
+def is_out_of_memory(error: RuntimeError) -> bool:
+    """Whether a smaller window may help; torch raises two kinds, and a plain RuntimeError for CPU memory."""
+    return isinstance(error, torch.OutOfMemoryError) or "DefaultCPUAllocator" in str(error)
