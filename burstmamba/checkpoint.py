@@ -108,9 +108,8 @@ def load_checkpoint(path: str | Path, device: torch.device | str = "cpu") -> Bur
         raise InputError(f"{path} does not fit its own configuration: it {what}.")
     for name, tensor in file.weights.items():
         if tensor.shape != expected[name].shape:
-            raise InputError(
-                f"{path}: {name} has shape {tuple(tensor.shape)}, the configuration needs {tuple(expected[name].shape)}."
-            )
+            needed = tuple(expected[name].shape)
+            raise InputError(f"{path}: {name} has shape {tuple(tensor.shape)}, its configuration needs {needed}.")
     model = BurstMamba(config)
     model.load_state_dict({name: tensor.float() for name, tensor in file.weights.items()})
     return model.to(device).eval()

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from burstmamba.correspondence.field import Correspondence
 from burstmamba.model.config import ModelConfig
 from burstmamba.model.gas import GatherAggregateScatter
-from burstmamba.model.keyframe_stream import convolve, image_mean
+from burstmamba.model.keyframe_stream import convolve
 
 
 class BurstStage(nn.Module):
@@ -32,22 +32,19 @@ class BurstStage(nn.Module):
 class BurstStream(nn.Module):
     """φ_shallow′, G stages, and one φ_project for each stage."""
 
-    mean: Tensor
-
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
         c, stages = config.burst_channels, len(config.blocks)
-        self.shallow_convolution = nn.Conv2d(config.in_channels, c, 3, padding=1)
+        self.shallow_convolution = nn.Conv2d(config.image_planes, c, 3, padding=1)
         self.stages = nn.ModuleList(BurstStage(config) for _ in range(stages))
         self.projections = nn.ModuleList(nn.Conv2d(c, config.channels, 3, padding=1) for _ in range(stages))
         for projection in self.projections:  # zero, so that training starts from the single-image network
             nn.init.zeros_(projection.weight)
             nn.init.zeros_(projection.bias)
-        self.register_buffer("mean", image_mean(config.in_channels), persistent=False)
 
     def shallow(self, frames: Tensor) -> Tensor:
-        """φ_shallow′: (b, l, in, h, w) → tokens (b, l, h, w, C′)."""
-        images = (frames.flatten(0, 1) - self.mean).permute(0, 2, 3, 1)
+        """φ_shallow′: centred image planes (b, l, in, h, w) → tokens (b, l, h, w, C′)."""
+        images = frames.flatten(0, 1).permute(0, 2, 3, 1)
         return convolve(self.shallow_convolution, images).unflatten(0, frames.shape[:2])
 
     def project(self, stage: int, features: Tensor) -> Tensor:

@@ -9,20 +9,26 @@ from torch.utils.checkpoint import checkpoint
 from burstmamba.burst import check_frames
 from burstmamba.correspondence.field import Correspondence
 from burstmamba.errors import InputError
+from burstmamba.model.base_image import base_image, color_masks
 from burstmamba.model.burst_stream import BurstStream
 from burstmamba.model.config import ModelConfig
 from burstmamba.model.keyframe_stream import KeyframeStream
-from burstmamba.model.skip import base_image
+
+RGB_MEAN = (0.4488, 0.4371, 0.4040)
 
 
 class BurstMamba(nn.Module):
     """The network. With one frame the burst stream is detached and it is single-image super-resolution."""
+
+    mean: Tensor
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
         self.config = config
         self.keyframe = KeyframeStream(config)
         self.burst = BurstStream(config) if config.burst_channels else None
+        mean = RGB_MEAN if config.in_channels == 3 else (0.0, 0.0, 0.0)
+        self.register_buffer("mean", torch.tensor(mean).view(1, 3, 1, 1), persistent=False)
         self.recompute_stages = False
         """Trade time for memory in training: store only each stage's input."""
 
@@ -37,22 +43,28 @@ class BurstMamba(nn.Module):
             (b, 3, s·h, s·w), not clamped.
         """
         correspondence = self._check(frames, correspondence)
-        keyframe, burst = frames[:, 0], self.burst if frames.shape[1] > 1 else None
+        planes, burst = self._planes(frames), self.burst if frames.shape[1] > 1 else None
 
-        s = shallow = self.keyframe.shallow(keyframe)  # (b, h, w, C)
-        s = self.keyframe.shallow_norm(s)
-        f = burst.shallow(frames) if burst else None  # (b, l, h, w, C′)
+        shallow = self.keyframe.shallow(planes[:, 0])  # (b, h, w, C)
+        s = self.keyframe.shallow_norm(shallow)
+        f = burst.shallow(planes) if burst else None  # (b, l, h, w, C′)
         for g, rssg in enumerate(self.keyframe.stages):
             s = self._run(rssg, s)
             if burst:
                 f = self._run(burst.stages[g], f, correspondence)
                 s = s + burst.project(g, f)
-        return self.keyframe.upsample(s, shallow) + self._base(keyframe)
+        return self.keyframe.upsample(s, shallow) + self._base(frames[:, 0])
+
+    def _planes(self, frames: Tensor) -> Tensor:
+        """What the first convolutions see: frames around 0, a mosaic spread over three colour planes if so set."""
+        if self.config.masked_mosaic:
+            return frames * color_masks(frames)
+        return frames - self.mean if self.config.in_channels == 3 else frames
 
     def _base(self, keyframe: Tensor) -> Tensor:
         """What the upsampler's output is added to: the mean that was subtracted, or the interpolated keyframe."""
         if self.config.global_skip == "none":
-            return self.keyframe.out_mean
+            return self.mean
         return base_image(keyframe, self.config.scale, self.config.centres)
 
     def _run(self, stage: nn.Module, *inputs: object) -> Tensor:

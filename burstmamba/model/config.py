@@ -28,7 +28,7 @@ class ModelConfig:
     state: int = 16
     """N of the keyframe stream's scans."""
     head_channels: int = 64
-    """Width of the upsampler."""
+    """Width of the upsampler; 0 makes all output pixels by one convolution and one pixel shuffle."""
     drop_path: float = 0.1
     """Probability of dropping the last block's scan branch in training; grows linearly from 0."""
     burst_channels: int = 45
@@ -41,6 +41,10 @@ class ModelConfig:
     """`wavelet` (ψS6) or `content` (plain S6)."""
     use_confidence: bool = False
     """Whether a correspondence's confidence scales Δ. Off in the paper; see docs/decisions/0007."""
+    use_phase: bool = False
+    """Whether gathered tokens carry the sub-pixel phase they were sampled at. Off in the paper; docs/decisions/0009."""
+    masked_mosaic: bool = False
+    """Whether a mosaic enters as three sparse colour planes, which tell its phase. Off in the paper; see 0010."""
     global_skip: str = "none"
     """`bicubic` adds the interpolated keyframe to the output. Off in the paper; see docs/decisions/0008."""
 
@@ -55,13 +59,28 @@ class ModelConfig:
         }
         for name, allowed in choices.items():
             if getattr(self, name) not in allowed:
-                raise InputError(
-                    f"{name} must be one of {', '.join(map(str, allowed))}, got {getattr(self, name)!r}."
-                )
+                raise InputError(f"{name} must be one of {', '.join(map(str, allowed))}, got {getattr(self, name)!r}.")
+        if self.masked_mosaic and self.in_channels != 1:
+            raise InputError("masked_mosaic needs in_channels = 1.")
         if not self.blocks or min(self.blocks) < 1:
             raise InputError(f"blocks must name at least one block for each stage, got {self.blocks}.")
-        if min(self.channels, self.state, self.head_channels, self.burst_state, self.psi_channels) < 1:
+        if min(self.channels, self.state, self.burst_state, self.psi_channels) < 1 or self.head_channels < 0:
             raise InputError("channel and state counts must be at least 1.")
+
+    @property
+    def image_planes(self) -> int:
+        """Channels that the first convolutions see."""
+        return 3 if self.masked_mosaic else self.in_channels
+
+    @property
+    def phase_channels(self) -> int:
+        """Channels that tell a gathered token its sub-pixel phase: a sine and a cosine in x and y for each period."""
+        return 4 * len(self.phase_periods) if self.use_phase else 0
+
+    @property
+    def phase_periods(self) -> tuple[int, ...]:
+        """Periods of the sampling pattern in pixels: the pixel and, in a mosaic, its 2×2 cell."""
+        return (1,) if self.in_channels == 3 else (1, 2)
 
     @property
     def delta_rank(self) -> int:
@@ -82,37 +101,40 @@ class ModelConfig:
         values = json.loads(text)
         unknown = set(values) - {field.name for field in fields(cls)}
         if unknown:
-            raise InputError(f"unknown model setting(s) {', '.join(sorted(unknown))}: the file needs a newer burstmamba.")
+            raise InputError(
+                f"unknown model setting(s) {', '.join(sorted(unknown))}: the file needs a newer burstmamba."
+            )
         return cls(**values)
 
 
 PAPER = ModelConfig()
-# The CPU default. Widths are multiples of 8; confidence and the skip serve short training and real photographs.
+# The CPU default. Widths are multiples of 8; what differs from the paper serves short training and real photographs.
 LIGHT = ModelConfig(
     channels=48,
-    blocks=(4, 4, 4, 4, 4, 4),
+    blocks=(7, 7, 7, 7),
     state=8,
-    head_channels=24,
+    head_channels=0,
     drop_path=0.0,
     burst_channels=24,
     burst_state=8,
-    psi_channels=16,
+    psi_channels=8,
     use_confidence=True,
+    use_phase=True,
     global_skip="bicubic",
 )
-TINY = replace(LIGHT, channels=16, blocks=(1, 1), state=4, head_channels=8, burst_channels=8, burst_state=4, psi_channels=8)
+TINY = replace(LIGHT, channels=16, blocks=(1, 1), state=4, burst_channels=8, burst_state=4)
 
 PRESETS = {
     "paper": PAPER,
     "paper-raw": replace(PAPER, in_channels=1),
     "light": LIGHT,
-    "light-raw": replace(LIGHT, in_channels=1),
+    "light-raw": replace(LIGHT, in_channels=1, masked_mosaic=True),
     "tiny": TINY,
-    "tiny-raw": replace(TINY, in_channels=1),
+    "tiny-raw": replace(TINY, in_channels=1, masked_mosaic=True),
     # The compute split of the paper's last ablation; docs/decisions/0006 says why there are two readings.
     "balanced": replace(PAPER, channels=138, burst_channels=80),
     "balanced-literal": replace(PAPER, channels=138, burst_channels=60),
-    "light-balanced": replace(LIGHT, channels=32, burst_channels=40),
+    "light-balanced": replace(LIGHT, channels=40, burst_channels=32),
 }
 
 

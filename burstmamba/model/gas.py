@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from burstmamba.correspondence.field import Correspondence
+from burstmamba.correspondence.field import Correspondence, pixel_grid
 from burstmamba.model.config import ModelConfig
 from burstmamba.model.s6 import S6
 from burstmamba.model.wavelet import dtcwt
@@ -30,6 +30,21 @@ class WaveletCondition(nn.Module):
         return full[:, :, :h, :w].permute(0, 2, 3, 1)
 
 
+def sampling_phase(displacement: Tensor, periods: tuple[int, ...]) -> Tensor:
+    """Where between a frame's pixels each token was sampled, as sines and cosines of 2π·position/period.
+
+    Args:
+        displacement: (b, l, 2, h, w) δ⁰→ˡ in pixels.
+        periods: periods of the sampling pattern, in pixels.
+
+    Returns:
+        (b, l, 4·len(periods), h, w).
+    """
+    position = pixel_grid(displacement) + displacement.float()
+    angles = torch.cat([2 * torch.pi / period * (position % period) for period in periods], dim=2)
+    return torch.cat((torch.sin(angles), torch.cos(angles)), dim=2)
+
+
 class GatherAggregateScatter(nn.Module):
     """Bring matching points of all frames together, let them exchange messages, carry the messages back."""
 
@@ -38,9 +53,10 @@ class GatherAggregateScatter(nn.Module):
         c = config.burst_channels
         wavelet = config.selectivity == "wavelet"
         self.use_confidence = config.use_confidence
+        self.phase_periods = config.phase_periods if config.use_phase else ()
         self.norm = nn.LayerNorm(c)
         self.psi = WaveletCondition(c, config.psi_channels) if wavelet else None
-        self.s6 = S6(c, config.burst_state, config.psi_channels if wavelet else None)
+        self.s6 = S6(c, config.burst_state, config.psi_channels if wavelet else None, config.phase_channels)
 
     def forward(self, features: Tensor, correspondence: Correspondence) -> Tensor:
         """Messages to every frame, in its native view.
@@ -64,5 +80,8 @@ class GatherAggregateScatter(nn.Module):
         weight = None
         if self.use_confidence and correspondence.confidence is not None:
             weight = correspondence.confidence[:, :, 0]
+        if self.phase_periods:
+            phase = sampling_phase(correspondence.to_frame, self.phase_periods).movedim(2, -1)
+            gathered = torch.cat((gathered, phase.to(gathered.dtype)), dim=-1)
         messages = self.s6(gathered, psi, weight)
         return correspondence.scatter(messages.movedim(-1, 2)).movedim(2, -1)

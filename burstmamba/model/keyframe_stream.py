@@ -13,13 +13,6 @@ from burstmamba.kernels.selective_scan import PATHS, selective_scan
 from burstmamba.model.config import ModelConfig
 from burstmamba.model.s6 import initial_A_log, initial_delta_bias
 
-RGB_MEAN = (0.4488, 0.4371, 0.4040)
-
-
-def image_mean(channels: int) -> Tensor:
-    """(1, channels, 1, 1): what is subtracted from the input; 0 for a mosaic."""
-    return torch.tensor(RGB_MEAN if channels == 3 else (0.0,) * channels).view(1, channels, 1, 1)
-
 
 def convolve(convolution: nn.Module, tokens: Tensor) -> Tensor:
     """Apply a convolution to tokens (b, h, w, c) without leaving channels-last memory."""
@@ -54,9 +47,9 @@ class SelectiveScan2d(nn.Module):
         low, B, C = condition.permute(0, 3, 1, 2, 4).split(self.splits, dim=-1)  # (b, k, h, w, ·)
         delta = torch.einsum("bkhwr,kdr->bkhwd", low, self.delta_weight)
         A = -torch.exp(self.A_log.float())
-        y = selective_scan(
-            x[:, None], delta[:, None], A, B[:, None], C[:, None], self.D, self.delta_bias, paths=PATHS
-        )[:, 0]
+        y = selective_scan(x[:, None], delta[:, None], A, B[:, None], C[:, None], self.D, self.delta_bias, paths=PATHS)[
+            :, 0
+        ]
         return self.out_proj(self.norm(y) * F.silu(z))
 
 
@@ -134,10 +127,9 @@ class Upsampler(nn.Module):
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
         width = config.head_channels
-        factors = {2: (2,), 3: (3,), 4: (2, 2)}[config.scale]
+        self.factors = {2: (2,), 3: (3,), 4: (2, 2)}[config.scale]
         self.enter = nn.Conv2d(config.channels, width, 3, padding=1)
-        self.steps = nn.ModuleList(nn.Conv2d(width, factor**2 * width, 3, padding=1) for factor in factors)
-        self.factors = factors
+        self.steps = nn.ModuleList(nn.Conv2d(width, factor**2 * width, 3, padding=1) for factor in self.factors)
         self.leave = nn.Conv2d(width, config.out_channels, 3, padding=1)
 
     def forward(self, image: Tensor) -> Tensor:
@@ -148,18 +140,28 @@ class Upsampler(nn.Module):
         return self.leave(image)
 
 
+class DirectUpsampler(nn.Module):
+    """φ_upsample of small networks: one convolution computes all output pixels."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.scale = config.scale
+        self.leave = nn.Conv2d(config.channels, config.scale**2 * config.out_channels, 3, padding=1)
+
+    def forward(self, image: Tensor) -> Tensor:
+        """(b, C, h, w) → (b, out, s·h, s·w)."""
+        return F.pixel_shuffle(self.leave(image), self.scale)
+
+
 class KeyframeStream(nn.Module):
     """Single-image super-resolution of the keyframe: φ_shallow, G groups, φ_upsample."""
-
-    mean: Tensor
-    out_mean: Tensor
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
         c, total = config.channels, sum(config.blocks)
-        rates = torch.linspace(0, config.drop_path, total).tolist()
+        rates = [config.drop_path * i / max(total - 1, 1) for i in range(total)]
         starts = [sum(config.blocks[:g]) for g in range(len(config.blocks))]
-        self.shallow_convolution = nn.Conv2d(config.in_channels, c, 3, padding=1)
+        self.shallow_convolution = nn.Conv2d(config.image_planes, c, 3, padding=1)
         self.shallow_norm = nn.LayerNorm(c)
         self.stages = nn.ModuleList(
             ResidualStateSpaceGroup(config, rates[start : start + count])
@@ -167,14 +169,11 @@ class KeyframeStream(nn.Module):
         )
         self.norm = nn.LayerNorm(c)
         self.convolution = nn.Conv2d(c, c, 3, padding=1)
-        self.upsampler = Upsampler(config)
-        self.register_buffer("mean", image_mean(config.in_channels), persistent=False)
-        out_mean = image_mean(config.out_channels) if config.in_channels == config.out_channels else torch.zeros(1)
-        self.register_buffer("out_mean", out_mean, persistent=False)
+        self.upsampler = Upsampler(config) if config.head_channels else DirectUpsampler(config)
 
     def shallow(self, keyframe: Tensor) -> Tensor:
-        """φ_shallow: (b, in, h, w) → tokens (b, h, w, C)."""
-        return convolve(self.shallow_convolution, (keyframe - self.mean).permute(0, 2, 3, 1))
+        """φ_shallow: centred image planes (b, in, h, w) → tokens (b, h, w, C)."""
+        return convolve(self.shallow_convolution, keyframe.permute(0, 2, 3, 1))
 
     def upsample(self, tokens: Tensor, shallow: Tensor) -> Tensor:
         """φ_upsample, with the long skip from the shallow features: tokens → (b, out, s·h, s·w), around 0."""

@@ -27,19 +27,21 @@ def initial_delta_bias(k: int, d: int) -> Tensor:
 class S6(nn.Module):
     """Bidirectional S6; its Δ, B and C come from the tokens (`content`) or from wavelets (`wavelet`, ψS6)."""
 
-    def __init__(self, channels: int, state: int, condition_channels: int | None) -> None:
+    def __init__(self, channels: int, state: int, condition_channels: int | None, phase_channels: int = 0) -> None:
         """Build the operator.
 
         Args:
             channels: C′ of the tokens; the inner width is d = 2C′.
             state: n.
             condition_channels: width of ψ, or None for content selectivity.
+            phase_channels: further channels of the tokens that tell their sub-pixel phase.
         """
         super().__init__()
         d, k = 2 * channels, len(FRAME_PATHS)
         self.splits = (d, state, state)
-        self.in_proj = nn.Linear(channels, 2 * d, bias=False)
-        self.heads = nn.Linear(d if condition_channels is None else condition_channels, k * sum(self.splits), bias=False)
+        condition_channels = d if condition_channels is None else condition_channels
+        self.in_proj = nn.Linear(channels + phase_channels, 2 * d, bias=False)
+        self.heads = nn.Linear(condition_channels, k * sum(self.splits), bias=False)
         self.delta_bias = nn.Parameter(initial_delta_bias(k, d))
         self.A_log = nn.Parameter(initial_A_log(k, d, state))
         self.D = nn.Parameter(torch.ones(k, d))
@@ -52,7 +54,7 @@ class S6(nn.Module):
         """Pass messages between the frames of each pixel.
 
         Args:
-            tokens: (b, l, h, w, c), all in the keyframe's view.
+            tokens: (b, l, h, w, c + phase channels), all in the keyframe's view.
             psi: (b, l, h, w, p) wavelet condition in the same view, or None for content selectivity.
             weight: (b, l, h, w) confidence in [0, 1] that scales Δ, or None.
 

@@ -1,4 +1,4 @@
-"""The fixed interpolation that a network with `global_skip="bicubic"` refines."""
+"""Fixed operations on the input image: colour planes of a mosaic, demosaicking, enlargement."""
 
 from __future__ import annotations
 
@@ -21,14 +21,19 @@ def upsample_bicubic(image: Tensor, scale: int, centres: str = "half-pixel") -> 
     return F.grid_sample(image.float(), grid, mode="bicubic", padding_mode="border", align_corners=True).to(image.dtype)
 
 
+def color_masks(mosaic: Tensor) -> Tensor:
+    """(1, 3, h, w): 1 where an RGGB mosaic (…, h, w) holds red, green or blue."""
+    h, w = mosaic.shape[-2:]
+    odd_row = (torch.arange(h, device=mosaic.device) % 2 == 1)[:, None]
+    odd_column = (torch.arange(w, device=mosaic.device) % 2 == 1)[None, :]
+    return torch.stack((~odd_row & ~odd_column, odd_row ^ odd_column, odd_row & odd_column)).to(mosaic.dtype)[None]
+
+
 def demosaic_bilinear(mosaic: Tensor) -> Tensor:
     """Fill in the missing colours of an RGGB mosaic (b, 1, h, w) by the mean of their neighbours: (b, 3, h, w)."""
     if mosaic.shape[1] != 1:
         raise InputError(f"a mosaic has one channel, got {mosaic.shape[1]}.")
-    h, w = mosaic.shape[-2:]
-    odd_row = (torch.arange(h, device=mosaic.device) % 2 == 1)[:, None]
-    odd_column = (torch.arange(w, device=mosaic.device) % 2 == 1)[None, :]
-    masks = torch.stack((~odd_row & ~odd_column, odd_row ^ odd_column, odd_row & odd_column)).to(mosaic.dtype)[None]
+    masks = color_masks(mosaic)
     kernel = torch.tensor([[1.0, 2.0, 1.0], [2.0, 4.0, 2.0], [1.0, 2.0, 1.0]], dtype=mosaic.dtype, device=mosaic.device)
     kernel = kernel.expand(3, 1, 3, 3)
     total = F.conv2d(mosaic * masks, kernel, padding=1, groups=3)
