@@ -27,7 +27,10 @@ log = logging.getLogger(__name__)
 Progress = Callable[[str, int, int], None]
 """Called as (stage, done, total); raising an exception in it stops the work."""
 
-# Rows and columns to add at the top left so that every mosaic starts with its red pixel, as in training.
+MARGIN = OVERLAP // 3
+"""LR pixels around a crop that the network sees as well."""
+
+# Where the first red pixel of a mosaic lies: windows start on one, as in training.
 RED_FIRST = {None: (0, 0), "RGGB": (0, 0), "GRBG": (0, 1), "GBRG": (1, 0), "BGGR": (1, 1)}
 
 
@@ -91,23 +94,23 @@ class Restoration:
         correspondence: Correspondence | str = "auto",
         tile: int | None = None,
         ensemble: bool = False,
+        crop: Box | None = None,
         progress: Progress | None = None,
     ) -> None:
-        self.config = check_fits(model, burst, ensemble=ensemble, tile=tile)
+        self.config = check_fits(model, burst, ensemble=ensemble, tile=tile, crop=crop)
         self.runner = Runner(model)
         self.progress = progress or (lambda stage, done, total: None)
         self.ensemble = ensemble
         self.report = RestoreReport(device=str(self.runner.device), precision=self.runner.precision, ensemble=ensemble)
         self.burst, self.maps = self._align(burst, correspondence)
         self.mirror = burst.camera.cfa is not None
-        self.phase = RED_FIRST[burst.camera.cfa]
+        self.crop = crop or Box(0, 0, *self.burst.size)
         self._set_tile(tile or fitting_tile(self.config, len(self.burst), self.runner.device))
 
     @property
     def size(self) -> tuple[int, int]:
         """(height, width) of the result."""
-        h, w = self.burst.size
-        return h * self.config.scale, w * self.config.scale
+        return self.crop.height * self.config.scale, self.crop.width * self.config.scale
 
     def image(self) -> Tensor:
         """(3, s·h, s·w) float32 in [0, 1]."""
@@ -119,8 +122,8 @@ class Restoration:
 
     def bands(self) -> Iterator[Tensor]:
         """Yield (3, rows, s·w) float32 in [0, 1] from top to bottom; halve the windows when memory runs out."""
-        start, done, clipped = time.perf_counter(), self.phase[0], 0
-        while done < self.rows.length:
+        start, done, clipped = time.perf_counter(), 0, 0
+        while done < self.crop.height:
             try:
                 for band in self._bands_from(done):
                     clipped += int(((band < 0) | (band > 1)).sum())
@@ -169,29 +172,42 @@ class Restoration:
         return burst, maps if len(burst) > 1 else None
 
     def _set_tile(self, tile: int) -> None:
-        h, w = (length + pad for length, pad in zip(self.burst.size, self.phase, strict=True))
-        self.rows, self.columns = Windows.cover(h, tile), Windows.cover(w, tile)
+        """Lay windows over the crop and a margin around it; they start on a red pixel of a mosaic."""
+        spans, origin = [], []
+        starts, sizes = (self.crop.top, self.crop.left), (self.crop.height, self.crop.width)
+        for start, size, length, red in zip(
+            starts, sizes, self.burst.size, RED_FIRST[self.burst.camera.cfa], strict=True
+        ):
+            first = max(start - MARGIN, 0)
+            first -= (first - red) % 2
+            spans.append(Windows.cover(min(start + size + MARGIN, length) - first, tile))
+            origin.append(first)
+        self.rows, self.columns = spans
+        self.origin = (origin[0], origin[1])
         self.report.tile, self.report.tiles = tile, len(self.rows.starts) * len(self.columns.starts)
 
     def _bands_from(self, first: int) -> Iterator[Tensor]:
-        """The rows from LR row `first` on, each band as soon as no further window touches it."""
+        """The rows from LR row `first` of the crop on, each band as soon as no further window touches it."""
         rows, columns, s = self.rows, self.columns, self.config.scale
         feather_y, feather_x = rows.weights(s), columns.weights(s)
-        total = torch.zeros(3, rows.size * s, (columns.starts[-1] + columns.size) * s)
-        previous, done = 0, 0
+        left_edge = (self.crop.left - self.origin[1]) * s
+        done = self.crop.top - self.origin[0] + first  # from here on, rows count from the first window
+        end = self.crop.top - self.origin[0] + self.crop.height
+        total, previous = torch.zeros(3, rows.size * s, columns.length * s), 0
         for i, top in enumerate(rows.starts):
             keep = total[:, (top - previous) * s :]
-            total = torch.cat((keep, torch.zeros(3, total.shape[1] - keep.shape[1], total.shape[2])), dim=1)
-            previous, settled = top, rows.settled(i)
+            total = torch.cat((keep, torch.zeros(3, (top - previous) * s, total.shape[2])), dim=1)
+            previous = top
             for j, left in enumerate(columns.starts):
                 self.progress("restore", i * len(columns.starts) + j, self.report.tiles)
-                if top + rows.size > first:
+                if done < top + rows.size:
                     window = self._window(i, j) * (feather_y[i][:, None] * feather_x[j])
                     total[..., left * s : (left + columns.size) * s] += window
-            begin, done = max(done, first), max(settled, first)
-            if done > begin:
-                visible = total[:, (begin - top) * s : (done - top) * s, self.phase[1] * s : columns.length * s]
-                yield visible.clone()
+            settled = min(rows.settled(i), end)
+            if settled > done:
+                band = total[:, (done - top) * s : (settled - top) * s, left_edge : left_edge + self.size[1]]
+                done = settled
+                yield band.clone()
         self.progress("restore", self.report.tiles, self.report.tiles)
 
     def _window(self, i: int, j: int) -> Tensor:
@@ -200,8 +216,9 @@ class Restoration:
         # A mosaic keeps its phase under a flip only if the window has an odd number of pixels.
         extra = self.ensemble and self.mirror
         height, width = (size + (extra and size % 2 == 0) for size in (rows.size, columns.size))
-        y, x = rows.starts[i] - self.phase[0], columns.starts[j] - self.phase[1]
-        box = Box(y, x, height, width, (rows.core(i), columns.core(j)))
+        y, x = self.origin[0] + rows.starts[i], self.origin[1] + columns.starts[j]
+        core = rows.core(i, self.crop.top - y, self.crop.height), columns.core(j, self.crop.left - x, self.crop.width)
+        box = Box(y, x, height, width, core)
         frames, maps = cut_burst(self.burst.frames, self.maps, box, mirror=self.mirror)
         if not self.ensemble:
             return self.runner(frames, maps)
@@ -211,7 +228,7 @@ class Restoration:
         return mean[:, : rows.size * s, : columns.size * s]
 
 
-def check_fits(model: nn.Module, burst: Burst, *, ensemble: bool, tile: int | None) -> ModelConfig:
+def check_fits(model: nn.Module, burst: Burst, *, ensemble: bool, tile: int | None, crop: Box | None) -> ModelConfig:
     """The model's configuration; InputError unless it can restore this burst in the way asked for."""
     config = getattr(model, "config", None)
     if not isinstance(config, ModelConfig):
@@ -227,6 +244,10 @@ def check_fits(model: nn.Module, burst: Burst, *, ensemble: bool, tile: int | No
         raise InputError("this model reads RAW mosaics and the burst is RGB; use a model without -raw in its name.")
     if tile is not None and tile < SMALLEST_TILE:
         raise InputError(f"tile must be at least {SMALLEST_TILE} pixels (windows overlap by {OVERLAP}), got {tile}.")
+    h, w = burst.size
+    if crop and not (0 <= crop.top < crop.top + crop.height <= h and 0 <= crop.left < crop.left + crop.width <= w):
+        at = f"{crop.width}×{crop.height} at x {crop.left}, y {crop.top}"
+        raise InputError(f"the crop must lie inside the {w}×{h} frames, got {at}.")
     if ensemble and config.centres != "half-pixel":
         raise InputError("the self-ensemble needs a model with half-pixel centres; this one's lie on corners.")
     return config

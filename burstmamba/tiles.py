@@ -58,11 +58,12 @@ class Windows:
             weights[i - 1, -shared:] *= 1 - rise
         return weights
 
-    def core(self, index: int) -> slice:
-        """The LR pixels of one window whose result is used."""
+    def core(self, index: int, wanted: int, count: int) -> slice:
+        """The LR pixels of one window whose result is used, where only `count` from its pixel `wanted` on are shown."""
         first = self._shared(index) // 3 if index > 0 else 0
-        last = self._shared(index + 1) // 3 if index + 1 < len(self.starts) else 0
-        return slice(first, self.size - last)
+        last = self.size - (self._shared(index + 1) // 3 if index + 1 < len(self.starts) else 0)
+        first, last = max(first, wanted), min(last, wanted + count)
+        return slice(first, last) if first < last else slice(0, self.size)
 
     def _shared(self, index: int) -> int:
         """LR pixels that a window has in common with the one before."""

@@ -12,6 +12,7 @@ from burstmamba.ensemble import TURNS
 from burstmamba.errors import InputError
 from burstmamba.model.config import ModelConfig, preset
 from burstmamba.restore import Restoration, restore_burst
+from burstmamba.tiles import Box
 
 
 class LocalNetwork(nn.Module):
@@ -76,6 +77,18 @@ def test_bands_are_the_picture_from_top_to_bottom():
     bands = list(restoration.bands())
     assert len(bands) > 2 and all(band.shape[1] <= 64 * 4 for band in bands)
     torch.testing.assert_close(torch.cat(bands, 1), restore_burst(LocalNetwork(), burst, correspondence=maps, tile=64))
+
+
+@pytest.mark.parametrize("crop", [Box(0, 0, 20, 30), Box(61, 33, 80, 71), Box(149, 130, 1, 1)])
+def test_a_crop_is_a_part_of_the_whole(crop):
+    burst, maps = moving_burst()
+    whole = restore_burst(LocalNetwork(), burst, correspondence=maps, tile=1000)
+    part = Restoration(LocalNetwork(), burst, correspondence=maps, tile=50, crop=crop).image()
+    rows, columns = (
+        slice(4 * crop.top, 4 * (crop.top + crop.height)),
+        slice(4 * crop.left, 4 * (crop.left + crop.width)),
+    )
+    torch.testing.assert_close(part, whole[:, rows, columns], atol=1e-6, rtol=0)
 
 
 @pytest.mark.parametrize("fails_at", [0, 2])
@@ -202,6 +215,8 @@ def test_errors():
         restore_burst(LocalNetwork(), Burst(burst.frames[:, :1], Camera(cfa="RGGB")))
     with pytest.raises(InputError, match=r"tile must be at least 48 pixels .* got 16"):
         restore_burst(LocalNetwork(), burst, tile=16)
+    with pytest.raises(InputError, match="inside the 30×30 frames, got 10×8 at x 25, y 0"):
+        Restoration(LocalNetwork(), burst, correspondence=maps, crop=Box(0, 25, 8, 10))
     with pytest.raises(InputError, match=r"maps \(1, 3, 2, 30, 30\) for this burst, got \(1, 4, 2, 30, 30\)"):
         restore_burst(LocalNetwork(), burst.select([0, 1, 2]), correspondence=maps)
 
