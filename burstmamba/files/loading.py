@@ -1,0 +1,234 @@
+"""From somebody's files to a Burst: read, check, order, and say what was decided."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from burstmamba.burst import Burst, Camera
+from burstmamba.errors import InputError
+from burstmamba.files.exposure import match_exposure
+from burstmamba.files.frame import MAX_PIXELS, Frame
+from burstmamba.files.hot_pixels import mend_hot_pixels
+from burstmamba.files.metadata import SourceMetadata
+from burstmamba.files.raw import HeaderlessRaw
+from burstmamba.files.selection import Survey, choose_frames, digest, survey
+from burstmamba.files.shots import ShotFiles, Shots, find_shots, peek
+
+HALF_ABOVE = 1 << 30
+"""Bytes in float32 above which frames are kept in half precision."""
+MOST_BYTES = 4 << 30
+"""Without a limit, as many frames are kept as fit into this."""
+
+
+@dataclass(frozen=True)
+class LoadedBurst:
+    """A burst with what its files said and what was decided while reading them."""
+
+    burst: Burst
+    metadata: SourceMetadata
+    """Of the keyframe, for the saved image."""
+    notes: tuple[str, ...] = ()
+    """Sentences for the user: frames left out, conversions, scaling."""
+
+
+def load_burst(shots: Shots, *, keyframe: int | str = "first", limit: int | None = None) -> Burst:
+    """Read a folder, a list of files, a glob pattern or a video clip as a burst, keyframe first.
+
+    Args:
+        shots: folder, file, pattern, clip, or a sequence of files.
+        keyframe: "first", "sharpest", a position from 0, or a file name.
+        limit: keep at most this many frames, the best by sharpness and overlap; None keeps what 4 GiB hold.
+
+    Returns:
+        The burst; `read_burst` has more options and returns metadata and notes with it.
+    """
+    return read_burst(shots, keyframe=keyframe, limit=limit).burst
+
+
+def read_burst(
+    shots: Shots,
+    *,
+    keyframe: int | str = "first",
+    limit: int | None = None,
+    exposure: Literal["match", "as-is"] = "match",
+    hot_pixels: Literal["mend", "keep"] = "mend",
+    precision: Literal["auto", "float32", "float16"] = "auto",
+    headerless: HeaderlessRaw | None = None,
+    max_pixels: int = MAX_PIXELS,
+) -> LoadedBurst:
+    """`load_burst` with every option, the keyframe's metadata and notes on what was decided.
+
+    Args:
+        shots, keyframe, limit: as for `load_burst`.
+        exposure: "match" scales RAW exposure brackets and refuses developed ones; "as-is" leaves frames alone.
+        hot_pixels: whether defective pixels of RAW frames are mended.
+        precision: of the frames; "auto" takes half precision beyond 1 GiB.
+        headerless: geometry of .raw files that have no header.
+        max_pixels: larger pictures are refused before they are decoded.
+    """
+    if limit is not None and limit < 1:
+        raise InputError(f"limit must be at least 1 frame, got {limit}.")
+    files = find_shots(shots, max_pixels, headerless)
+    if not files.is_clip and headerless is None:
+        check_sizes(files)
+    notes = list(files.notes)
+    wanted, first = _plan(files, keyframe, limit, notes)
+    stack = _read(files, wanted, first, precision, notes)
+    if stack.camera.cfa and hot_pixels == "mend":
+        mended = mend_hot_pixels(stack.frames)
+        if mended:
+            notes.append(f"{mended} hot or dead pixels of the sensor mended")
+    kept = list(range(len(stack.frames)))
+    if exposure == "match":
+        kept, more = match_exposure(stack.frames, stack.metadata, stack.names, linear=stack.camera.linear)
+        notes.extend(more)
+    frames = stack.frames if len(kept) == len(stack.frames) else stack.frames[kept]
+    burst = Burst(frames, stack.camera, tuple(stack.names[i] for i in kept))
+    return LoadedBurst(burst, stack.metadata[0], tuple(notes))
+
+
+def check_sizes(files: ShotFiles) -> None:
+    """Refuse files of different sizes from their headers, naming the odd one out."""
+    sizes = [peek(path, files.max_pixels)[0] for path in files.paths]
+    (usual, _), *rest = Counter(sizes).most_common()
+    if rest:
+        odd = next(i for i, size in enumerate(sizes) if size != usual)
+        others = f" and {sum(size != usual for size in sizes) - 1} more" if sum(s != usual for s in sizes) > 1 else ""
+        raise InputError(
+            f"{files.paths[odd].name} is {sizes[odd][1]}×{sizes[odd][0]}{others} where the other frames are "
+            f"{usual[1]}×{usual[0]}; frames of one burst must have one size, leave the odd ones out."
+        )
+
+
+def _plan(files: ShotFiles, keyframe: int | str, limit: int | None, notes: list[str]) -> tuple[list[int] | None, int]:
+    """Which frames to read (None: all) and which of them is the keyframe, by index.
+
+    Frames are looked at once before they are loaded only where something has to be chosen.
+    """
+    count = None if files.is_clip else len(files.paths)
+    if count is not None and keyframe != "sharpest" and (limit is None or count <= limit):
+        first = _position(keyframe, [path.name for path in files.paths])
+        if count * _frame_bytes(files) <= MOST_BYTES:
+            return None, first
+    surveys: list[Survey] = []
+    seen: set[bytes] = set()
+    repeated = 0
+    for index, frame in files.read():
+        item = survey(index, frame)
+        repeated += item.digest in seen
+        if item.digest not in seen:
+            seen.add(item.digest)
+            surveys.append(item)
+    if repeated:
+        notes.append(f"{repeated} exact duplicate(s) dropped")
+    if keyframe == "sharpest":
+        chosen = max(range(len(surveys)), key=lambda i: surveys[i].sharpness)
+        notes.append(f"{surveys[chosen].name} is the keyframe: the sharpest of {len(surveys)} frames")
+    else:
+        chosen = _position(keyframe, [item.name for item in surveys])
+    height, width = surveys[0].size
+    fitting = max(1, MOST_BYTES // (height * width * 3 * 2))
+    kept = choose_frames(surveys, chosen, min(limit or fitting, fitting))
+    if len(kept) < len(surveys):
+        notes.append(f"the best {len(kept)} of {len(surveys)} frames by sharpness and overlap are used")
+    return [surveys[i].index for i in kept], surveys[chosen].index
+
+
+def _frame_bytes(files: ShotFiles) -> int:
+    """Half-precision bytes of one frame."""
+    if files.headerless:
+        return files.headerless.width * files.headerless.height * 2
+    height, width = peek(files.paths[0], files.max_pixels)[0]
+    return height * width * 3 * 2
+
+
+def _position(keyframe: int | str, names: list[str]) -> int:
+    if keyframe == "first":
+        return 0
+    if isinstance(keyframe, int) and not isinstance(keyframe, bool):
+        if not 0 <= keyframe < len(names):
+            raise InputError(f"keyframe {keyframe} is out of range: the burst has frames 0 to {len(names) - 1}.")
+        return keyframe
+    name = os.path.basename(os.fspath(keyframe))
+    if name not in names:
+        raise InputError(f"keyframe must be first, sharpest, a position or one of the frames, got {keyframe!r}.")
+    return names.index(name)
+
+
+@dataclass
+class _Stack:
+    """Frames being collected, keyframe first."""
+
+    frames: Tensor
+    camera: Camera
+    names: list[str] = field(default_factory=list)
+    metadata: list[SourceMetadata] = field(default_factory=list)
+
+
+def _read(files: ShotFiles, wanted: list[int] | None, keyframe: int, precision: str, notes: list[str]) -> _Stack:
+    """Decode the wanted frames one by one into one tensor, so that never two copies of the burst exist."""
+    count = len(wanted if wanted is not None else files.paths)
+    stack: _Stack | None = None
+    seen: dict[bytes, int] = {}
+    conversions: Counter[str] = Counter()
+    place, key_place = 0, 0
+    for index, frame in files.read(wanted):
+        mark = digest(frame)
+        if mark in seen and stack is not None:
+            notes.append(f"{frame.name} dropped: an exact duplicate of {stack.names[seen[mark]]}")
+            key_place = seen[mark] if index == keyframe else key_place
+            continue
+        if stack is None:
+            stack = _Stack(_allocate(count, frame, precision), frame.camera)
+        _check_alike(stack, frame)
+        seen[mark] = place
+        conversions.update(frame.notes)
+        if index == keyframe:
+            key_place, stack.camera = place, frame.camera
+        stack.frames[place] = frame.tensor()
+        stack.names.append(frame.name)
+        stack.metadata.append(frame.metadata)
+        place += 1
+    if stack is None:
+        raise InputError(f"{Path(files.paths[0]).name} gave no frame.")
+    notes.extend(f"{note} ({n} of {place} frames)" for note, n in conversions.items())
+    stack.frames = stack.frames[:place]
+    if key_place:
+        _to_front(stack, key_place)
+    return stack
+
+
+def _allocate(count: int, frame: Frame, precision: str) -> Tensor:
+    channels = 1 if frame.camera.cfa else 3
+    shape = (count, channels, *frame.size)
+    size = 4 * count * channels * frame.size[0] * frame.size[1]
+    half = precision == "float16" or (precision == "auto" and size > HALF_ABOVE)
+    return torch.empty(shape, dtype=torch.float16 if half else torch.float32)
+
+
+def _check_alike(stack: _Stack, frame: Frame) -> None:
+    channels, height, width = stack.frames.shape[1:]
+    if frame.size != (height, width):
+        raise InputError(
+            f"{frame.name} is {frame.size[1]}×{frame.size[0]} where the other frames are {width}×{height}; "
+            "frames of one burst must have one size, leave the odd ones out."
+        )
+    if (1 if frame.camera.cfa else 3) != channels:
+        raise InputError(f"{frame.name} comes from another kind of sensor than {stack.names[0]}; leave it out.")
+
+
+def _to_front(stack: _Stack, place: int) -> None:
+    """Move the keyframe to the front, frame by frame in place; the order of the others stays."""
+    keyframe = stack.frames[place].clone()
+    for i in range(place, 0, -1):
+        stack.frames[i] = stack.frames[i - 1]
+    stack.frames[0] = keyframe
+    for items in (stack.names, stack.metadata):
+        items.insert(0, items.pop(place))

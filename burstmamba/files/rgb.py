@@ -1,0 +1,228 @@
+"""Developed pictures: JPEG, PNG, TIFF, WebP, AVIF, HEIC and whatever else Pillow reads."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+
+import cv2
+import numpy as np
+import tifffile
+from PIL import Image, ImageCms, UnidentifiedImageError
+
+from burstmamba.errors import InputError
+from burstmamba.files.frame import MAX_PIXELS, Frame, check_pixels
+from burstmamba.files.metadata import SourceMetadata, describe
+from burstmamba.files.mosaic import upright
+
+RGB_SUFFIXES = (".jpg", ".jpeg", ".png", ".tif", ".tiff", ".webp", ".avif", ".heic", ".heif", ".bmp", ".gif", ".jp2")
+HEIF_SUFFIXES = (".heic", ".heif")
+TIFF_MAGIC = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
+_DAMAGED = "is cut off or damaged ({}); copy it again or leave it out."
+
+
+def read_rgb(path: Path, max_pixels: int = MAX_PIXELS) -> Frame:
+    """Read one picture upright as 8- or 16-bit RGB; the notes say what was converted."""
+    return _guarded(path, _read, max_pixels)
+
+
+def peek_rgb(path: Path, max_pixels: int = MAX_PIXELS) -> tuple[tuple[int, int], SourceMetadata]:
+    """The upright (h, w) and the metadata of a picture, from its header alone."""
+    return _guarded(path, _peek, max_pixels)
+
+
+def _guarded(path: Path, reader, max_pixels: int):
+    """Run a reader; whatever a decoder raises on a foreign file becomes one sentence that names the file."""
+    magic = opening_bytes(path)
+    if path.suffix.lower() in HEIF_SUFFIXES:
+        _register_heif(path.name)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return reader(path, magic, max_pixels)
+    except (InputError, MemoryError):
+        raise
+    except UnidentifiedImageError:
+        raise InputError(f"{path.name} is not a picture in a format that is read here; leave it out.") from None
+    except Image.DecompressionBombError:
+        raise InputError(f"{path.name} claims far more pixels than a photograph has; leave it out.") from None
+    except Exception as error:  # decoders raise everything from SyntaxError to struct.error on damaged files
+        raise InputError(f"{path.name} {_DAMAGED.format(_short(error))}") from error
+
+
+def opening_bytes(path: Path) -> bytes:
+    """The first 32 bytes of a file that must exist and not be empty."""
+    try:
+        with path.open("rb") as stream:
+            magic = stream.read(32)
+    except FileNotFoundError:
+        raise InputError(f"{path} does not exist; check the name.") from None
+    except OSError as error:
+        raise InputError(f"{path} cannot be read ({error.strerror}).") from None
+    if not magic:
+        raise InputError(f"{path.name} is empty (0 bytes); copy it again or leave it out.")
+    return magic
+
+
+def _register_heif(name: str) -> None:
+    try:
+        import pillow_heif
+    except ImportError:
+        raise InputError(f"{name} is HEIC, which needs pillow-heif: pip install 'burstmamba[heif]'.") from None
+    pillow_heif.register_heif_opener()
+
+
+def _read(path: Path, magic: bytes, max_pixels: int) -> Frame:
+    if magic[:4] in TIFF_MAGIC:
+        return _read_tiff(path, max_pixels)
+    with Image.open(path) as picture:
+        check_pixels(path.name, *picture.size, max_pixels)
+        metadata = describe(picture.getexif(), picture.info.get("icc_profile"), _png_depth(magic))
+        if metadata.bit_depth == 16:
+            picture.verify()  # OpenCV would return what it has of a truncated file
+            pixels, notes = _from_opencv(path)
+        else:
+            pixels, notes, changed_profile = _from_pillow(picture)
+            metadata = _without_profile(metadata) if changed_profile else metadata
+    return _upright_frame(path, pixels, metadata, notes)
+
+
+def _upright_frame(path: Path, pixels: np.ndarray, metadata: SourceMetadata, notes: list[str]) -> Frame:
+    if metadata.orientation != 1:
+        notes = [*notes, "turned upright by its EXIF orientation"]
+    return Frame(upright(pixels, metadata.orientation), path.name, metadata, notes=tuple(notes))
+
+
+def _peek(path: Path, magic: bytes, max_pixels: int) -> tuple[tuple[int, int], SourceMetadata]:
+    if magic[:4] in TIFF_MAGIC:
+        with tifffile.TiffFile(path) as file:
+            page = file.pages[0]
+            width, height = page.imagewidth, page.imagelength
+        metadata = describe(_tiff_exif(path))
+    else:
+        with Image.open(path) as picture:
+            width, height = picture.size
+            metadata = describe(picture.getexif(), bit_depth=_png_depth(magic))
+    check_pixels(path.name, width, height, max_pixels)
+    return ((width, height) if metadata.orientation >= 5 else (height, width)), metadata
+
+
+def _png_depth(magic: bytes) -> int:
+    return magic[24] if magic[:8] == b"\x89PNG\r\n\x1a\n" and magic[24] == 16 else 8
+
+
+def _from_pillow(picture: Image.Image) -> tuple[np.ndarray, list[str], bool]:
+    """(h, w, 3) uint8, what was converted, and whether the colour profile no longer describes the pixels."""
+    notes = []
+    if getattr(picture, "is_animated", False) and picture.format != "MPO":  # MPO: a photograph with its depth map
+        notes.append(f"animated, only the first of its {getattr(picture, 'n_frames', 0)} frames is used")
+    if picture.mode == "RGB" and "transparency" not in picture.info:
+        return np.asarray(picture), notes, False
+    if picture.mode == "CMYK":
+        return np.asarray(_from_cmyk(picture)), [*notes, "CMYK converted to sRGB"], True
+    if picture.mode in ("RGBA", "LA", "PA", "La", "RGBa") or "transparency" in picture.info:
+        rgba = picture.convert("RGBA")
+        if rgba.getextrema()[3][0] < 255:
+            notes.append("transparency laid over white")
+            rgba = Image.alpha_composite(Image.new("RGBA", rgba.size, "white"), rgba)
+        else:
+            notes.append("opaque alpha dropped")
+        return np.asarray(rgba.convert("RGB")), notes, False
+    if picture.mode.startswith("I;16") or picture.mode in ("I", "F"):
+        raise InputError(f"{Path(picture.filename).name} holds {picture.mode} samples; save it as 8 or 16 bit.")
+    names = {"L": "grey", "1": "black and white", "P": "palette"}
+    notes.append(f"{names.get(picture.mode, picture.mode)} turned into RGB")
+    return np.asarray(picture.convert("RGB")), notes, picture.mode in ("L", "1", "LAB")
+
+
+def _from_cmyk(picture: Image.Image) -> Image.Image:
+    profile = picture.info.get("icc_profile")
+    if profile:
+        import io
+
+        source = ImageCms.ImageCmsProfile(io.BytesIO(profile))
+        converted = ImageCms.profileToProfile(picture, source, ImageCms.createProfile("sRGB"), outputMode="RGB")
+        if converted is not None:
+            return converted
+    return picture.convert("RGB")
+
+
+def _from_opencv(path: Path) -> tuple[np.ndarray, list[str]]:
+    """(h, w, 3) uint8 or uint16 through OpenCV, which keeps 16 bits; orientation is left to the caller."""
+    # Through memory, because OpenCV's own file access does not take every name on every system.
+    pixels = cv2.imdecode(np.fromfile(path, np.uint8), cv2.IMREAD_UNCHANGED)
+    if pixels is None:
+        raise ValueError("the decoder gave up")
+    return _as_rgb(path.name, pixels[..., [2, 1, 0, 3][: pixels.shape[2]]] if pixels.ndim == 3 else pixels)
+
+
+def _as_rgb(name: str, pixels: np.ndarray) -> tuple[np.ndarray, list[str]]:
+    if pixels.dtype not in (np.uint8, np.uint16):
+        raise InputError(f"{name} holds {pixels.dtype} samples; save it as 8 or 16 bit.")
+    if pixels.ndim == 2 or pixels.shape[2] == 1:
+        return np.repeat(pixels.reshape(*pixels.shape[:2], 1), 3, axis=2), ["grey turned into RGB"]
+    if pixels.shape[2] == 3:
+        return pixels, []
+    if pixels.shape[2] != 4:
+        raise InputError(f"{name} has {pixels.shape[2]} channels; grey, RGB and RGB with alpha are read.")
+    white = np.iinfo(pixels.dtype).max
+    alpha = pixels[..., 3:].astype(np.float32) / white
+    if alpha.min() == 1:
+        return np.ascontiguousarray(pixels[..., :3]), ["opaque alpha dropped"]
+    laid = pixels[..., :3] * alpha + white * (1 - alpha)
+    return np.rint(laid).astype(pixels.dtype), ["transparency laid over white"]
+
+
+def _read_tiff(path: Path, max_pixels: int) -> Frame:
+    with tifffile.TiffFile(path) as file:
+        page = file.pages[0]
+        check_pixels(path.name, page.imagewidth, page.imagelength, max_pixels)
+        pages, bits, dtype, photometric = len(file.pages), page.bitspersample, page.dtype, page.photometric
+        icc = page.tags[34675].value if 34675 in page.tags else None
+        ends = [offset + count for offset, count in zip(page.dataoffsets, page.databytecounts, strict=True)]
+    if max(ends, default=0) > path.stat().st_size:
+        raise ValueError("its pixels end before the picture does")
+    metadata = describe(_tiff_exif(path), icc, 16 if bits > 8 else 8)
+    notes = [f"only the first of its {pages} pages is used"] if pages > 1 else []
+    if dtype is None or dtype.kind == "f":
+        raise InputError(f"{path.name} holds floating-point samples; save it as 8 or 16 bit.")
+    if bits == 8 and photometric.name in ("SEPARATED", "PALETTE"):
+        with Image.open(path) as picture:
+            pixels, more, changed_profile = _from_pillow(picture)
+        metadata = _without_profile(metadata) if changed_profile else metadata
+    else:
+        pixels, more = _decode_tiff(path)
+    return _upright_frame(path, pixels, metadata, [*notes, *more])
+
+
+def _decode_tiff(path: Path) -> tuple[np.ndarray, list[str]]:
+    """Through tifffile, and through OpenCV for the compressions that tifffile leaves to a further package."""
+    try:
+        pixels = tifffile.imread(path, key=0)
+    except (ValueError, KeyError, ImportError, RuntimeError):
+        return _from_opencv(path)
+    if pixels.ndim == 3 and pixels.shape[0] in (3, 4) and pixels.shape[2] not in (3, 4):
+        pixels = pixels.transpose(1, 2, 0)  # planes stored one after the other
+    return _as_rgb(path.name, pixels)
+
+
+def _tiff_exif(path: Path) -> Image.Exif:
+    """The EXIF of a TIFF, which Pillow can read even where it cannot read the pixels."""
+    with path.open("rb") as stream:
+        exif = Image.Exif()
+        exif.load_from_fp(stream)
+        for directory in (0x8769, 0x8825):
+            if directory in exif:
+                exif.get_ifd(directory)  # now, while the file is open
+        return exif
+
+
+def _without_profile(metadata: SourceMetadata) -> SourceMetadata:
+    from dataclasses import replace
+
+    return replace(metadata, icc_profile=None)
+
+
+def _short(error: Exception) -> str:
+    text = " ".join(str(error).split()) or type(error).__name__
+    return text if len(text) <= 120 else text[:117] + "..."
