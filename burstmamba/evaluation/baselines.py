@@ -1,0 +1,50 @@
+"""What a network has to beat without learning anything: interpolation of the keyframe."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from burstmamba.errors import InputError
+from burstmamba.model.base_image import demosaic_bilinear
+
+
+def bicubic(keyframe: Tensor, scale: int = 4, centres: str = "half-pixel") -> Tensor:
+    """The keyframe enlarged with Keys' cubic (a = -1/2), demosaicked bilinearly first if it is a mosaic.
+
+    Args:
+        keyframe: (b, 3, h, w), or (b, 1, h, w) RGGB.
+        scale: output pixels for each input pixel.
+        centres: `half-pixel`, or `corner` where LR pixel i lies on HR pixel scale·i (SyntheticBurst).
+
+    Returns:
+        (b, 3, scale·h, scale·w), not clamped.
+    """
+    image = demosaic_bilinear(keyframe) if keyframe.shape[1] == 1 else keyframe
+    rows = cubic_weights(image.shape[-2], scale, centres).to(image)
+    columns = cubic_weights(image.shape[-1], scale, centres).to(image)
+    return rows @ image @ columns.T
+
+
+def nearest(keyframe: Tensor, scale: int = 4) -> Tensor:
+    """The keyframe enlarged by repeating pixels: (b, c, h, w) → (b, 3, scale·h, scale·w)."""
+    image = demosaic_bilinear(keyframe) if keyframe.shape[1] == 1 else keyframe
+    return image.repeat_interleave(scale, dim=-2).repeat_interleave(scale, dim=-1)
+
+
+def cubic_weights(size: int, scale: int, centres: str) -> Tensor:
+    """(scale·size, size): each output pixel's weights of the input pixels, borders replicated."""
+    if centres not in ("half-pixel", "corner"):
+        raise InputError(f"centres must be half-pixel or corner, got {centres!r}.")
+    output = torch.arange(scale * size, dtype=torch.float64)
+    position = (output + 0.5) / scale - 0.5 if centres == "half-pixel" else output / scale
+    first = position.floor()
+    weights = torch.zeros(scale * size, size, dtype=torch.float64)
+    for tap in (-1, 0, 1, 2):
+        t = (position - first - tap).abs()
+        near = (1.5 * t - 2.5) * t * t + 1
+        far = ((-0.5 * t + 2.5) * t - 4) * t + 2
+        value = torch.where(t <= 1, near, far)
+        index = (first + tap).clamp(0, size - 1).long()
+        weights.scatter_add_(1, index[:, None], value[:, None])
+    return weights
