@@ -1,0 +1,28 @@
+"""`light` RGB, the shipped default: photographs, synthesis with nuisances, imperfect maps.
+
+    burstmamba train open-rgb --data "photos/train-*" --val photos/val --minutes 60 --out runs/open-rgb
+
+Made for one H200; the schedule is laid over the minutes that there are. What it reached is in docs/training.md.
+"""
+
+from burstmamba.model.config import preset
+from burstmamba.synthesis import synthesis_preset
+from burstmamba.training.recipe import Phase, Photographs, Recipe
+
+RECIPE = Recipe(
+    model=preset("light"),
+    data=Photographs(synthesis_preset("handheld-rgb")),
+    loss="charbonnier",
+    weight_decay=1e-4,
+    ema=0.999,
+    phases=(
+        Phase(
+            "complete",
+            steps=100_000,
+            batch=24,
+            patch=40,
+            frames=((1, 0.15), (2, 0.1), (4, 0.15), (8, 0.25), (14, 0.35)),
+            rate=5e-4,
+        ),
+    ),
+)

@@ -1,0 +1,76 @@
+"""The training step as CUDA graphs: one captured for each burst length, all in one pool of memory."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor
+
+from burstmamba.training.step import Inputs, TrainStep
+
+logger = logging.getLogger(__name__)
+
+WARM_UP_STEPS = 3
+
+
+class GraphStep(TrainStep):
+    """A `TrainStep` whose body is replayed instead of launched: thousands of kernels for one call."""
+
+    graphs: dict[int, torch.cuda.CUDAGraph]
+    buffers: dict[int, Inputs]
+
+    def prepare(self, examples: Callable[[], list[Inputs]]) -> None:
+        """Capture a graph for each example's burst length; weights and optimiser come out unchanged.
+
+        Args:
+            examples: makes a real batch for each burst length that will come.
+        """
+        self.graphs, self.buffers = {}, {}
+        pool = torch.cuda.graph_pool_handle()
+        with self.preserved():
+            # The longest first: the others then fit into the memory that it took.
+            for example in sorted(examples(), key=lambda inputs: -inputs.frames.shape[1]):
+                length = example.frames.shape[1]
+                self.buffers[length] = example.clone()
+                self.warm_up(self.buffers[length])
+                for parameter in self.trainable:
+                    parameter.grad = None
+                graph = torch.cuda.CUDAGraph()
+                with torch.cuda.graph(graph, pool=pool):
+                    self.compute(self.buffers[length])
+                self.graphs[length] = graph
+                logger.info("captured the step for L = %d", length)
+
+    def warm_up(self, inputs: Inputs) -> None:
+        """Run the body on a side stream, so that kernels are compiled and libraries set up before the capture."""
+        stream = torch.cuda.Stream()
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            for _ in range(WARM_UP_STEPS):
+                self.compute(inputs)
+        torch.cuda.current_stream().wait_stream(stream)
+        torch.cuda.synchronize()
+
+    @contextmanager
+    def preserved(self) -> Iterator[None]:
+        """Put everything that a step changes back as it was."""
+        changing: list[Tensor] = [*self.weights, *self.averages, *self.state().values()]
+        changing += [self.sums, self.last_skipped, self.skip]
+        before = [tensor.detach().clone() for tensor in changing]
+        yield
+        torch.cuda.synchronize()
+        with torch.no_grad():
+            for tensor, value in zip(changing, before, strict=True):
+                tensor.copy_(value)
+
+    def run(self, inputs: Inputs, *, number: int, rate: float, ema_weight: float) -> None:
+        """Take one step with the graph of the batch's burst length."""
+        length = inputs.frames.shape[1]
+        self.rate.fill_(rate)
+        self.ema_weight.fill_(ema_weight)
+        self.number.fill_(number)
+        torch._foreach_copy_(self.buffers[length].tensors(), inputs.tensors())
+        self.graphs[length].replay()

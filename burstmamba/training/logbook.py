@@ -1,0 +1,82 @@
+"""The run's diary: one JSON object a line, and the same numbers for TensorBoard."""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from pathlib import Path
+
+from torch import Tensor
+
+from burstmamba.errors import InputError
+
+logger = logging.getLogger(__name__)
+
+Value = float | int | str | bool | None
+
+
+class Logbook:
+    """Appends to `log.jsonl`; only the first process keeps one."""
+
+    def __init__(self, folder: Path, *, active: bool = True, tensorboard: bool | None = None) -> None:
+        """Open the diary of a run.
+
+        Args:
+            folder: the run's folder.
+            active: False makes every call do nothing.
+            tensorboard: True insists on it, None uses it when it is installed, False does without.
+        """
+        self.path, self.active = folder / "log.jsonl", active
+        self.board = _open_board(folder / "tensorboard", tensorboard) if active else None
+
+    def write(self, kind: str, step: int, values: dict[str, Value]) -> None:
+        """Add a line. A full disk costs the line, not the run."""
+        if not self.active:
+            return
+        line = {"kind": kind, "step": step, "time": round(time.time(), 3), **values}
+        try:
+            with self.path.open("a") as file:
+                file.write(json.dumps(line) + "\n")
+        except OSError as error:
+            logger.warning("cannot write to %s: %s", self.path, error)
+        if self.board is not None:
+            for name, value in values.items():
+                if isinstance(value, (int, float)) and not isinstance(value, bool):
+                    self.board.add_scalar(f"{kind}/{name}", value, step)
+
+    def picture(self, name: str, image: Tensor, step: int) -> None:
+        """Show (3, h, w) in [0, 1] in TensorBoard."""
+        if self.board is not None:
+            self.board.add_image(name, image, step)
+
+    def close(self) -> None:
+        """Flush what TensorBoard still holds."""
+        if self.board is not None:
+            self.board.close()
+
+
+def read_logbook(path: Path) -> list[dict[str, Value]]:
+    """The lines of a run's diary; a last line cut off by a crash is left out."""
+    path = path / "log.jsonl" if path.is_dir() else path
+    if not path.is_file():
+        raise InputError(f"no logbook at {path}; give the folder of a run, as passed to train --out.")
+    lines = []
+    for text in path.read_text().splitlines():
+        try:
+            lines.append(json.loads(text))
+        except json.JSONDecodeError:
+            logger.warning("%s: skipped a damaged line", path)
+    return lines
+
+
+def _open_board(folder: Path, wanted: bool | None):
+    if wanted is False:
+        return None
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError as error:
+        if wanted:
+            raise InputError("TensorBoard is not installed; pip install 'burstmamba[train]'.") from error
+        return None
+    return SummaryWriter(str(folder))

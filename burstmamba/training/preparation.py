@@ -1,0 +1,136 @@
+"""From folders to batches: opening a recipe's data and the bursts that validate it."""
+
+from __future__ import annotations
+
+import glob
+import logging
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+
+from burstmamba.data.photographs import PhotographBank
+from burstmamba.data.sample import Sample
+from burstmamba.errors import InputError
+from burstmamba.synthesis import synthesize_burst
+from burstmamba.training.chance import seed_of
+from burstmamba.training.leaves import write_leaves
+from burstmamba.training.processes import Processes, join, leave
+from burstmamba.training.recipe import Photographs, Recipe
+from burstmamba.training.run import Listener, Run, RunOptions
+from burstmamba.training.source import PhotographSource, Source
+from burstmamba.training.trainer import Summary, train
+from burstmamba.training.validation import ValidationSet
+
+logger = logging.getLogger(__name__)
+
+CHUNK = 4  # validation bursts synthesised at a time
+
+
+def choose_device(name: str) -> torch.device:
+    """The device of that name; `auto` takes the GPU if there is one."""
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    if name.startswith("cuda") and not torch.cuda.is_available():
+        raise InputError("no CUDA GPU is usable here; train with --device cpu, or look at burstmamba doctor.")
+    try:
+        return torch.device(name)
+    except RuntimeError as error:
+        raise InputError(f"unknown device {name!r}; expected auto, cpu, cuda or cuda:N.") from error
+
+
+def find_folders(patterns: list[str]) -> list[Path]:
+    """Folders named one by one or by patterns such as `photos/train-*`."""
+    found = []
+    for pattern in patterns:
+        matches = sorted(Path(match) for match in glob.glob(pattern)) or [Path(pattern)]
+        missing = [path for path in matches if not path.exists()]
+        if missing:
+            raise InputError(f"no folder {missing[0]}; --data expects a folder of photographs.")
+        found += matches
+    return found
+
+
+def data_folders(recipe: Recipe, data: list[str], val: str | None, out: Path) -> tuple[list[Path], list[Path]]:
+    """Where to train and where to validate: as asked, or drawn leaves where the recipe allows it.
+
+    Returns:
+        Folders of training photographs, folders of validation photographs.
+    """
+    if not data:
+        if not (isinstance(recipe.data, Photographs) and recipe.data.leaves):
+            raise InputError("this recipe needs data: give --data FOLDER.")
+        size = recipe.data.synthesis.source_size(max(recipe.validation.patch, *(p.patch for p in recipe.phases)))
+        train = write_leaves(out / "leaves" / "train", 12, max(size, 256), recipe.seed)
+        return [train], [write_leaves(out / "leaves" / "val", 4, max(size, 256), recipe.seed + 1)]
+    folders = find_folders(data)
+    if val is not None:
+        return folders, find_folders([val])
+    beside = folders[0].parent / "val"
+    if beside.is_dir():
+        logger.info("validating on %s", beside)
+        return folders, [beside]
+    logger.warning("no --val folder: validating on photographs that are trained on")
+    return folders, folders
+
+
+def open_source(recipe: Recipe, folders: list[Path], device: torch.device, processes: Processes) -> Source:
+    """The recipe's training batches."""
+    for phase in recipe.phases:
+        processes.share(phase.batch)
+    assert isinstance(recipe.data, Photographs)
+    synthesis = recipe.data.synthesis
+    smallest = max(synthesis.source_size(phase.patch) for phase in recipe.phases)
+    bank = PhotographBank(folders, device, smallest=smallest, skip_bad=True)
+    logger.info("%d photographs, %.0f megapixels", len(bank), bank.pixels.shape[0] / 1e6)
+    return PhotographSource(bank, synthesis, recipe.seed, processes)
+
+
+def open_validation(recipe: Recipe, folders: list[Path], device: torch.device) -> ValidationSet:
+    """The recipe's fixed bursts: the same crops and the same bursts on every device and in every run."""
+    assert isinstance(recipe.data, Photographs)
+    wanted = recipe.validation
+    synthesis = replace(recipe.data.synthesis, frames=wanted.frames)
+    size = synthesis.source_size(wanted.patch)
+    bank = PhotographBank(folders, device, smallest=size, skip_bad=True)
+    generator = torch.Generator().manual_seed(seed_of("validation"))
+    crops = bank.sample(wanted.bursts, size, generator, turn=False)
+    samples = [synthesize_burst(part, synthesis, generator) for part in crops.split(CHUNK)]
+    return ValidationSet(Sample.collate(samples), recipe.model)
+
+
+def run_recipe(
+    recipe: Recipe,
+    options: RunOptions,
+    data: list[str],
+    val: str | None = None,
+    device: str = "auto",
+    *,
+    started: float | None = None,
+    listener: Listener | None = None,
+) -> Summary:
+    """Train by a recipe, alone or as one of the processes that torchrun started.
+
+    Args:
+        recipe: what to train.
+        options: how long, from where, to where.
+        data: folders or patterns of training data.
+        val: folder of validation photographs; a folder `val` beside the data is found by itself.
+        device: auto, cpu, cuda or cuda:N.
+        started: `time.monotonic()` of the program's start, so that the budget includes it.
+        listener: called at every look and every validation of the first process.
+    """
+    place = choose_device(device)
+    processes = join(place)
+    try:
+        if place.type == "cuda":
+            place = torch.device("cuda", processes.local if processes.world > 1 else place.index or 0)
+            torch.cuda.set_device(place)
+            torch.backends.cudnn.benchmark = True
+        train_folders, val_folders = data_folders(recipe, data, val, options.out)
+        source = open_source(recipe, train_folders, place, processes)
+        validation = open_validation(recipe, val_folders, place) if processes.first else None
+        run = Run(recipe, options, validation, place, processes=processes, started=started, listener=listener)
+        return train(run, source)
+    finally:
+        leave()

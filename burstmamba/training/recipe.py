@@ -1,0 +1,135 @@
+"""What a training run is: a frozen recipe of model, data, phases and settings."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING
+
+from burstmamba.errors import InputError
+from burstmamba.model.config import ModelConfig
+
+if TYPE_CHECKING:
+    from burstmamba.synthesis import SynthesisConfig
+
+
+@dataclass(frozen=True)
+class Phase:
+    """One stretch of training with its own patches, burst lengths, learning rate and frozen keys."""
+
+    name: str
+    steps: int
+    """Optimiser steps; under `--minutes` only the proportion between the phases counts."""
+    batch: int
+    """Bursts a step, over all processes together."""
+    patch: int
+    """Side of the LR patches in pixels."""
+    frames: tuple[tuple[int, float], ...] = ((14, 1.0),)
+    """(L, probability) pairs: the burst length is drawn anew for each step."""
+    rate: float = 1e-4
+    final_rate: float = 1e-6
+    """Where the cosine ends; a constant schedule ignores it."""
+    schedule: str = "cosine"
+    """`cosine` or `constant`, after the warm-up."""
+    warmup: int = 200
+    """Steps over which the rate rises linearly from zero."""
+    frozen: tuple[str, ...] = ()
+    """Prefixes of parameter names that are not trained, such as `keyframe.`."""
+
+    def __post_init__(self) -> None:
+        if self.schedule not in ("cosine", "constant"):
+            raise InputError(f"schedule must be cosine or constant, got {self.schedule!r}.")
+        if min(self.steps, self.batch, self.patch) < 1:
+            raise InputError(
+                f"phase {self.name!r} needs steps, batch and patch of at least 1, "
+                f"got {self.steps}, {self.batch} and {self.patch}."
+            )
+        if not self.frames or any(length < 1 or chance <= 0 for length, chance in self.frames):
+            raise InputError(
+                f"frames must be (L, probability) pairs with L ≥ 1 and probability > 0, got {self.frames}."
+            )
+
+
+@dataclass(frozen=True)
+class Photographs:
+    """Bursts synthesised on the fly from photographs in a folder."""
+
+    synthesis: SynthesisConfig
+    leaves: bool = False
+    """Whether a run without `--data` trains on drawn dead leaves instead of being refused."""
+
+
+@dataclass(frozen=True)
+class BurstFolders:
+    """Recorded bursts with ground truth, read from a benchmark's own folders."""
+
+    layout: str
+    """`realbsr-rgb` or `realbsr-raw`."""
+    correspondence: str = "auto"
+    """Estimator of the maps; each burst is estimated once and kept."""
+
+
+@dataclass(frozen=True)
+class Validation:
+    """The fixed bursts that a run is watched with."""
+
+    bursts: int = 16
+    patch: int = 64
+    """Side of the LR patches in pixels."""
+    frames: int = 14
+    every: int = 2000
+    """Steps between two validations; the first and the last step are always validated."""
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """Everything that decides the weights of a run; the defaults are the paper's where it names one."""
+
+    model: ModelConfig
+    data: Photographs | BurstFolders
+    phases: tuple[Phase, ...]
+    loss: str = "l1"
+    """`l1` or `charbonnier`."""
+    betas: tuple[float, float] = (0.9, 0.99)
+    weight_decay: float = 0.0
+    """For matrices and convolutions; A_log, D, biases, norms and skips have none."""
+    clip: float = 1.0
+    """Largest gradient norm."""
+    ema: float = 0.999
+    """Decay of the averaged weights, which are what is validated and shipped."""
+    precision: str = "bf16"
+    """`bf16` autocast where the device is a GPU, or `fp32`."""
+    checkpoint_stages: bool = False
+    """Recompute each stage in the backward pass instead of keeping it: less memory, more time."""
+    seed: int = 0
+    validation: Validation = field(default_factory=Validation)
+    log_every: int = 50
+    save_steps: int = 5000
+    save_minutes: float = 5.0
+    """A checkpoint is written after this many steps or minutes, whichever comes first."""
+    keep: int = 3
+    """How many of the latest checkpoints stay; the best one always does."""
+    bad_steps: int = 10
+    """A run stops when so many steps between two log lines had no finite gradient."""
+
+    def __post_init__(self) -> None:
+        choices = {"loss": ("l1", "charbonnier"), "precision": ("bf16", "fp32")}
+        for name, allowed in choices.items():
+            if getattr(self, name) not in allowed:
+                raise InputError(f"{name} must be {' or '.join(allowed)}, got {getattr(self, name)!r}.")
+        names = [phase.name for phase in self.phases]
+        if not names or len(set(names)) != len(names):
+            raise InputError(f"a recipe needs phases with different names, got {names}.")
+        if not 0 <= self.ema < 1:
+            raise InputError(f"ema must be in [0, 1), got {self.ema}.")
+        if min(self.log_every, self.save_steps, self.keep, self.bad_steps, self.validation.every) < 1:
+            raise InputError("log_every, save_steps, keep, bad_steps and validation.every must be at least 1.")
+
+    @property
+    def steps(self) -> int:
+        """Steps of all phases together."""
+        return sum(phase.steps for phase in self.phases)
+
+    def to_json(self) -> str:
+        """The recipe as kept beside a run: for people, and to refuse resuming with another one."""
+        return json.dumps(asdict(self), sort_keys=True)

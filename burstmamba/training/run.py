@@ -1,0 +1,248 @@
+"""One run of a recipe: its weights, how far it has come, its folder and its budget."""
+
+from __future__ import annotations
+
+import copy
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import torch
+
+from burstmamba.checkpoint import save_checkpoint, write_atomically
+from burstmamba.errors import InputError
+from burstmamba.model.burstmamba import BurstMamba
+from burstmamba.training.chance import seed_of
+from burstmamba.training.export import export_weights, warm_start
+from burstmamba.training.logbook import Logbook
+from burstmamba.training.processes import Processes
+from burstmamba.training.recipe import Phase, Recipe
+from burstmamba.training.snapshot import Place, Snapshot, Snapshots, restore_weights
+from burstmamba.training.step import Progress, TrainStep
+from burstmamba.training.validation import Scores, ValidationSet, write_picture
+
+logger = logging.getLogger(__name__)
+
+LEAST_RESERVE = 3.0  # seconds kept for writing, whatever was measured
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """How a recipe is run: what does not decide the weights, or only by ending sooner."""
+
+    out: Path
+    """Folder of the run: checkpoints, logbook, pictures, weights."""
+    minutes: float | None = None
+    """Lay the schedule over this much wall time, validation and writing included."""
+    pause_after: float | None = None
+    """Stop after this many minutes of this start, to go on later with `resume`."""
+    resume: bool = False
+    warm_start: Path | None = None
+    """Begin with these weights instead of random ones."""
+    start_at: float = 0.0
+    """Share of the schedule that counts as done, for a warm start in the middle of a longer run."""
+    graphs: bool | None = None
+    """Capture the step as CUDA graphs; None does where the device can."""
+    tensorboard: bool | None = None
+    """True insists on it, None uses it when it is installed."""
+    shard_mib: float = 15.0
+    """Largest file of the export in MiB."""
+
+
+@dataclass(frozen=True)
+class Report:
+    """What is told while a run goes on."""
+
+    step: int
+    phase: Phase
+    position: float
+    """Share of the whole run that is done."""
+    rate: float
+    """Learning rate."""
+    pace: float
+    """Steps a second since the last report."""
+    progress: Progress
+
+
+Listener = Callable[[Report | Scores], None]
+
+
+class Run:
+    """Weights, place, folder and clock of one run."""
+
+    def __init__(
+        self,
+        recipe: Recipe,
+        options: RunOptions,
+        validation: ValidationSet | None,
+        device: torch.device,
+        *,
+        processes: Processes | None = None,
+        started: float | None = None,
+        listener: Listener | None = None,
+    ) -> None:
+        """Start a run, or take up the one in the folder.
+
+        Args:
+            recipe: what to train.
+            options: how long, from where, to where.
+            validation: fixed bursts; None in all processes but the first, or to go without.
+            device: where to train.
+            processes: this process among several.
+            started: `time.monotonic()` of the program's start, so that the budget includes it.
+            listener: called at every look and every validation of the first process.
+        """
+        self.recipe, self.options, self.validation, self.device = recipe, options, validation, device
+        self.processes = processes or Processes()
+        self.started = time.monotonic() if started is None else started
+        self.listener = listener if self.processes.first else None
+        self.snapshots = Snapshots(options.out / "checkpoints", recipe.keep)
+        self.place, self.reserve, self.scores = Place(), LEAST_RESERVE, None
+        torch.manual_seed(seed_of(recipe.seed, "weights"))
+        self.model = BurstMamba(recipe.model).to(device)
+        if device.type == "cuda":
+            self.model = self.model.to(memory_format=torch.channels_last)
+        self.model.recompute_stages = recipe.checkpoint_stages
+        self.ema = copy.deepcopy(self.model).requires_grad_(False).eval()
+        self.loaded = self._resume() if options.resume else self._start()
+        self.seconds_before = self.place.seconds
+        self.logbook = Logbook(options.out, active=self.processes.first, tensorboard=options.tensorboard)
+
+    def _resume(self) -> Snapshot | None:
+        """Put weights and place back; the checkpoint's optimiser is loaded when the phase is built."""
+        found = self.snapshots.latest()
+        if found is None:
+            return self._start()
+        if found.recipe != self.recipe.to_json():
+            raise InputError(
+                f"the run in {self.options.out} was started with other settings; resume it with the same recipe and "
+                "--set values, or start a new run with --warm-start."
+            )
+        self.place = found.place
+        restore_weights(self.model, found.model)
+        restore_weights(self.ema, found.ema)
+        return found
+
+    def _start(self) -> None:
+        files = self.snapshots.files()
+        if files:
+            raise InputError(
+                f"{self.options.out} already holds a run ({files[-1].stem}); go on with --resume, "
+                "or choose another --out."
+            )
+        if not 0 <= self.options.start_at < 1:
+            raise InputError(f"--start-at must be in [0, 1), got {self.options.start_at}.")
+        if self.options.warm_start is not None:
+            warm_start(self.model, self.ema, self.options.warm_start)
+        place, left = self.place, round(self.options.start_at * self.recipe.steps)
+        place.step = left
+        while left >= self.recipe.phases[place.phase].steps:
+            left -= self.recipe.phases[place.phase].steps
+            place.phase += 1
+        place.phase_step = place.fresh_at = left
+        place.seconds = self.options.start_at * 60 * (self.options.minutes or 0.0)
+        if self.processes.first:
+            write_atomically(self.options.out / "recipe.json", self.recipe.to_json().encode())
+
+    @property
+    def finished(self) -> bool:
+        """Whether the last phase is over."""
+        return self.place.phase == len(self.recipe.phases)
+
+    def seconds(self) -> float:
+        """Wall time spent on the run, this start and the earlier ones."""
+        return self.seconds_before + time.monotonic() - self.started
+
+    def training_seconds(self) -> float | None:
+        """How much of the budget the phases may use: all but the last validation and writing."""
+        if self.options.minutes is None:
+            return None
+        return self.processes.agree([max(60 * self.options.minutes - self.reserve, 1.0)])[0]
+
+    def must_pause(self) -> bool:
+        """Whether this start has used the time it was given."""
+        if self.options.pause_after is None:
+            return False
+        spent = self.place.seconds - self.seconds_before
+        return spent + self.reserve >= 60 * self.options.pause_after
+
+    def tell(self, report: Report) -> None:
+        """Note how training goes."""
+        progress = report.progress
+        self.logbook.write(
+            "train",
+            report.step,
+            {
+                "phase": report.phase.name,
+                "loss": progress.loss,
+                "gradient": progress.gradient,
+                "skipped": progress.skipped,
+                "rate": report.rate,
+                "steps_per_second": report.pace,
+                "seconds": self.place.seconds,
+            },
+        )
+        if progress.skipped:
+            logger.warning(
+                "%d steps up to %d had no finite gradient and were skipped", progress.skipped, progress.last_skipped
+            )
+        if self.listener:
+            self.listener(report)
+
+    def validate(self) -> bool:
+        """Score the averaged weights; returns whether they are the best so far."""
+        if self.validation is None:
+            return False
+        begun = time.monotonic()
+        self.scores, picture = self.validation.score(self.ema)
+        write_picture(self.options.out / "pictures" / f"step-{self.place.step:08d}.png", picture)
+        # The last validation and the last writing must fit into what is kept back of the budget.
+        self.reserve = max(LEAST_RESERVE, 1.5 * (time.monotonic() - begun) + 2.0)
+        self.logbook.write("validation", self.place.step, {**asdict(self.scores), "seconds": self.seconds()})
+        self.logbook.picture("validation", picture, self.place.step)
+        if self.listener:
+            self.listener(self.scores)
+        best = self.scores.burst > self.place.best
+        self.place.best = max(self.scores.burst, self.place.best)
+        return best
+
+    def save(self, step: TrainStep, *, best: bool = False, must: bool = False) -> None:
+        """Write a checkpoint. When the disk is full the last good one stays and training goes on, unless `must`."""
+        if not self.processes.first:
+            return
+        try:
+            state = (self.model.state_dict(), self.ema.state_dict(), step.state())
+            path = self.snapshots.write(self.place, self.recipe.to_json(), *state, best=best)
+            if best:
+                save_checkpoint(self.options.out / "best.safetensors", self.ema, notes=self.notes())
+        except InputError as error:
+            kept = self.snapshots.files()
+            last = f"the last good one is {kept[-1].name}" if kept else "there is none yet"
+            message = f"no checkpoint at step {self.place.step}: {error} In {self.snapshots.folder} {last}."
+            if must:
+                raise InputError(f"{message} Make room, then go on with --resume.") from error
+            logger.error("%s Training goes on; make room.", message)
+            self.logbook.write("full", self.place.step, {"message": str(error)})
+            return
+        self.logbook.write("checkpoint", self.place.step, {"file": path.name, "best": best})
+
+    def finish(self, *, score: bool) -> None:
+        """Validate once more and write the weights in the forms that others read."""
+        if score:
+            self.validate()
+        if self.processes.first:
+            save_checkpoint(self.options.out / "weights.safetensors", self.ema, notes=self.notes())
+            export_weights(
+                self.options.out / "export", self.model, self.ema, shard_mib=self.options.shard_mib, notes=self.notes()
+            )
+        self.logbook.write("end", self.place.step, {"finished": self.finished, "seconds": self.seconds()})
+        self.logbook.close()
+
+    def notes(self) -> dict[str, str]:
+        """What a weights file says about its training."""
+        notes = {"steps": str(self.place.step), "minutes": f"{self.seconds() / 60:.1f}"}
+        if self.scores is not None:
+            notes |= {f"psnr_{name}": f"{value:.3f}" for name, value in asdict(self.scores).items()}
+        return notes

@@ -1,0 +1,126 @@
+"""Checkpoints of a run: all that is needed to go on, one safe file each, the last few kept and the best."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save
+from torch import Tensor
+
+from burstmamba.checkpoint import write_atomically
+from burstmamba.errors import InputError
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass
+class Place:
+    """How far a run has come."""
+
+    step: int = 0
+    """Steps taken since the run began: also the number of the next batch."""
+    phase: int = 0
+    phase_step: int = 0
+    """Steps taken in the current phase."""
+    fresh_at: int = 0
+    """Step of the phase at which the optimiser began anew: the warm-up counts from there."""
+    seconds: float = 0.0
+    """Wall time spent on the run, over all the times it was started."""
+    best: float = float("-inf")
+    """Best validation PSNR so far."""
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """One checkpoint, read."""
+
+    place: Place
+    recipe: str
+    model: dict[str, Tensor]
+    ema: dict[str, Tensor]
+    optimizer: dict[str, Tensor]
+
+
+class Snapshots:
+    """The checkpoints of one run's folder."""
+
+    def __init__(self, folder: Path, keep: int) -> None:
+        self.folder, self.keep = folder, keep
+
+    def files(self) -> list[Path]:
+        """The checkpoints by step, the latest last."""
+        return sorted(self.folder.glob("step-*.safetensors"))
+
+    def write(
+        self,
+        place: Place,
+        recipe: str,
+        model: dict[str, Tensor],
+        ema: dict[str, Tensor],
+        optimizer: dict[str, Tensor],
+        *,
+        best: bool = False,
+    ) -> Path:
+        """Write a checkpoint, then remove those that are too old. Raises InputError when it cannot be written."""
+        parts = {"model": model, "ema": ema, "optimizer": optimizer}
+        tensors = {
+            f"{part}.{name}": tensor.detach().cpu().contiguous()
+            for part, named in parts.items()
+            for name, tensor in named.items()
+        }
+        metadata = {"format": "burstmamba-run", "place": json.dumps(asdict(place)), "recipe": recipe}
+        path = self.folder / f"step-{place.step:08d}.safetensors"
+        write_atomically(path, save(tensors, metadata=metadata))
+        if best:
+            self._mark_best(path)
+        for old in self.files()[: -self.keep]:
+            old.unlink(missing_ok=True)
+        return path
+
+    def _mark_best(self, path: Path) -> None:
+        """Give the checkpoint a second name; a link costs no space."""
+        partial = self.folder / f".best.{os.getpid()}.part"
+        partial.unlink(missing_ok=True)
+        os.link(path, partial)
+        os.replace(partial, self.folder / "best.safetensors")
+
+    def latest(self) -> Snapshot | None:
+        """The newest checkpoint that can be read, or None when there is none at all."""
+        files = self.files()
+        for path in reversed(files):
+            try:
+                return read_snapshot(path)
+            except InputError as error:
+                logger.warning("%s", error)
+        if files:
+            raise InputError(f"none of the {len(files)} checkpoints in {self.folder} can be read; start a new run.")
+        return None
+
+
+def read_snapshot(path: Path) -> Snapshot:
+    """Read one checkpoint of a run."""
+    parts: dict[str, dict[str, Tensor]] = {"model": {}, "ema": {}, "optimizer": {}}
+    try:
+        with safe_open(path, framework="pt") as file:
+            metadata = file.metadata() or {}
+            for key in file.keys():  # noqa: SIM118 (not a dict)
+                part, name = key.split(".", 1)
+                parts[part][name] = file.get_tensor(key)
+        place = Place(**json.loads(metadata["place"]))
+    except (SafetensorError, OSError, KeyError, ValueError, TypeError) as error:
+        raise InputError(f"{path} is not a complete checkpoint of a run ({error}).") from error
+    return Snapshot(place, metadata["recipe"], **parts)
+
+
+@torch.no_grad()
+def restore_weights(module: torch.nn.Module, state: dict[str, Tensor]) -> None:
+    """Copy weights into place, keeping each parameter's memory and layout."""
+    own = module.state_dict()
+    for name, tensor in own.items():
+        tensor.copy_(state[name])
