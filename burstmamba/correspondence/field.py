@@ -33,7 +33,8 @@ def sample_at(features: Tensor, displacement: Tensor) -> Tensor:
         )
     grid = pixel_grid(displacement) + displacement.float()  # (n, 2, h', w')
     h, w = features.shape[-2:]
-    scale = torch.tensor([max(w - 1, 1), max(h - 1, 1)], dtype=grid.dtype).to(grid.device).view(1, 2, 1, 1)
+    # Made on the device: a copy from the host could not be captured in a CUDA graph.
+    scale = torch.cat([grid.new_full((1, 1, 1, 1), max(size - 1, 1)) for size in (w, h)], dim=1)
     normalised = (2 * grid / scale - 1).permute(0, 2, 3, 1)
     sampled = F.grid_sample(features.float(), normalised, "bilinear", "border", align_corners=True)
     return sampled.to(features.dtype)

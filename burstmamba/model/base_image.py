@@ -34,8 +34,8 @@ def demosaic_bilinear(mosaic: Tensor) -> Tensor:
     if mosaic.shape[1] != 1:
         raise InputError(f"a mosaic has one channel, got {mosaic.shape[1]}.")
     masks = color_masks(mosaic)
-    kernel = torch.tensor([[1.0, 2.0, 1.0], [2.0, 4.0, 2.0], [1.0, 2.0, 1.0]], dtype=mosaic.dtype, device=mosaic.device)
-    kernel = kernel.expand(3, 1, 3, 3)
+    tent = 2 - torch.arange(-1, 2, device=mosaic.device, dtype=mosaic.dtype).abs()  # 1 2 1
+    kernel = (tent[:, None] * tent).expand(3, 1, 3, 3)
     total = F.conv2d(mosaic * masks, kernel, padding=1, groups=3)
     return total / F.conv2d(masks, kernel, padding=1, groups=3).clamp(min=1e-6)
 
