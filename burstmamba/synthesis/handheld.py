@@ -48,7 +48,8 @@ def synthesize_handheld(photos: Tensor, config: SynthesisConfig, dice: Dice, *, 
     noise = (0.25 * camera.shot + camera.read).sqrt()
     given = exact
     if config.maps == "estimated":
-        given = map_errors.estimated(scene, exact, clean, noise, foreign, config, dice)
+        seen = map_errors.as_seen(scene, config, dice)
+        given = map_errors.estimated(seen, scene.grid, exact, clean, noise, foreign, config, dice)
     develop = _record if raw else _photograph
     frames, target = develop(clean, sharp, camera, processed, config, dice)
     frames, given, exact = _duplicate(frames, given, exact, config, dice)

@@ -16,7 +16,8 @@ from burstmamba.synthesis.motion import Scene, inside
 
 
 def estimated(
-    scene: Scene,
+    seen: tuple[Tensor, Tensor],
+    grid: Tensor,
     exact: Correspondence,
     clean: Tensor,
     noise: Tensor,
@@ -27,20 +28,21 @@ def estimated(
     """Maps and confidence as an estimator would give them.
 
     Args:
-        scene: the geometry.
-        exact: its true maps.
-        clean: (b, l, 3, h, w) noise-free frames, in which wrong matches show.
-        noise: (b,) standard deviation of the noise at mid grey, which hides wrong matches.
+        seen: (b, l, 2, h, w) twice: the motion that the estimator notices, to the frames and back.
+        grid: (2, h, w) centred LR pixels.
+        exact: the true maps.
+        clean: (b, l, 3, h, w) noise-free linear frames, in which wrong matches show.
+        noise: (b,) standard deviation of the noise, which hides wrong matches.
         foreign: (b, l) bool: frames that cannot be matched at all.
     """
-    to_frame, to_keyframe = _as_seen(scene, config, dice)
+    to_frame, to_keyframe = seen
     error = _error(dice, tuple(to_frame.shape), foreign, config)
     to_frame, to_keyframe = to_frame + error, to_keyframe - error
-    confidence = _confidence(to_frame, scene.grid, exact, clean, noise, config, dice)
+    confidence = _confidence(to_frame, grid, exact, clean, noise, config, dice)
     return Correspondence(to_frame, to_keyframe, confidence)
 
 
-def _as_seen(scene: Scene, config: SynthesisConfig, dice: Dice) -> tuple[Tensor, Tensor]:
+def as_seen(scene: Scene, config: SynthesisConfig, dice: Dice) -> tuple[Tensor, Tensor]:
     """Background maps with the object's motion inside an edge that is off by a pixel or two, or without the object."""
     b = len(scene.behind)
     leak = dice.uniform(b, low=config.object_leak[0], high=config.object_leak[1])

@@ -10,6 +10,7 @@ from burstmamba.errors import InputError
 from burstmamba.synthesis.config import SynthesisConfig
 from burstmamba.synthesis.dice import Dice
 from burstmamba.synthesis.handheld import synthesize_handheld
+from burstmamba.synthesis.synburst import synthesize_synburst
 
 
 @torch.no_grad()
@@ -30,4 +31,6 @@ def synthesize_burst(
     if photos.ndim != 4 or photos.shape[1] != 3 or not photos.is_floating_point():
         raise InputError(f"photographs must be float (b, 3, H, W) in [0, 1], got {photos.dtype} {tuple(photos.shape)}.")
     dice = Dice(generator, photos.device)
+    if config.pipeline == "synburst":
+        return synthesize_synburst(photos, config, dice, cameras=cameras)[0]
     return synthesize_handheld(photos, config, dice, cameras=cameras)
