@@ -1,0 +1,147 @@
+"""Correspondence of many bursts, estimated once on all CPU cores and kept on disk.
+
+A file's name is a hash of the frames and the method, so changed bursts are never given old maps.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from dataclasses import dataclass
+from multiprocessing import get_context
+from pathlib import Path
+
+import torch
+from safetensors.torch import load_file, save
+from torch import Tensor
+
+from burstmamba.burst import Burst
+from burstmamba.checkpoint import write_atomically
+from burstmamba.correspondence.field import Correspondence
+
+log = logging.getLogger(__name__)
+
+FORMAT = "1"
+"""Part of every file's name: raised when the estimators or this format change."""
+
+
+@dataclass(frozen=True)
+class AlignedBurst:
+    """Which frames are used, and their maps."""
+
+    kept: list[int]
+    """Indices of the usable frames; 0 comes first."""
+    maps: Correspondence
+    """(1, len(kept), ...)."""
+
+    def first(self, length: int) -> tuple[list[int], Correspondence]:
+        """The usable ones among the first `length` frames."""
+        chosen = [i for i, index in enumerate(self.kept) if index < length]
+        return [self.kept[i] for i in chosen], self.maps.select(chosen)
+
+
+class AlignmentCache:
+    """A folder of estimated maps."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def path(self, burst: Burst, method: str) -> Path:
+        """Where the maps of this burst by this method are kept."""
+        digest = hashlib.sha256(f"{FORMAT} {method} {tuple(burst.frames.shape)} {burst.camera.cfa}".encode())
+        digest.update(burst.frames.float().contiguous().numpy().tobytes())
+        return self.folder / f"{method}-{digest.hexdigest()[:20]}.safetensors"
+
+    def get(self, burst: Burst, method: str) -> AlignedBurst:
+        """The maps of a burst, estimated now if need be."""
+        path = self.path(burst, method)
+        if not path.is_file():
+            estimate_to_file(path, burst, method)
+        return read_alignment(path)
+
+    def fill(
+        self, bursts: Iterable[Callable[[], Burst]], method: str, workers: int, progress: Callable[[], None]
+    ) -> None:
+        """Estimate what is missing, in `workers` processes.
+
+        Args:
+            bursts: functions that load a burst each, so that only a few are in memory.
+            method: the estimator.
+            workers: number of processes; 1 stays in this one.
+            progress: called once for each burst.
+        """
+        missing = self._missing(bursts, method, progress)
+        if workers <= 1:
+            for path, burst in missing:
+                estimate_to_file(path, burst, method)
+                progress()
+            return
+        # Spawned, not forked: this process may hold a GPU.
+        with ProcessPoolExecutor(workers, mp_context=get_context("spawn"), initializer=_single_thread) as pool:
+            running: set[Future] = set()
+            for path, burst in missing:
+                running.add(pool.submit(estimate_to_file, path, burst, method))
+                if len(running) >= 2 * workers:
+                    running = _finish(running, progress)
+            while running:
+                running = _finish(running, progress)
+
+    def _missing(
+        self, bursts: Iterable[Callable[[], Burst]], method: str, progress: Callable[[], None]
+    ) -> Iterator[tuple[Path, Burst]]:
+        for load in bursts:
+            burst = load()
+            path = self.path(burst, method)
+            if path.is_file():
+                progress()
+            else:
+                yield path, burst
+
+
+def estimate_to_file(path: Path, burst: Burst, method: str) -> None:
+    """Align a burst and write the usable frames' maps."""
+    from burstmamba.correspondence import align_burst
+
+    alignment = align_burst(burst, method=method)
+    for note in alignment.notes:
+        log.info("%s", note)
+    kept = [index for index, frame in enumerate(alignment.frames) if frame.kept]
+    maps = alignment.correspondence
+    tensors: dict[str, Tensor] = {
+        "kept": torch.tensor(kept),
+        "to_frame": maps.to_frame.float().contiguous(),
+        "to_keyframe": maps.to_keyframe.float().contiguous(),
+    }
+    if maps.confidence is not None:
+        tensors["confidence"] = maps.confidence.float().contiguous()
+    write_atomically(path, save(tensors))
+
+
+def read_alignment(path: Path) -> AlignedBurst:
+    """Read a file written by `estimate_to_file`."""
+    tensors = load_file(path)
+    maps = Correspondence(tensors["to_frame"], tensors["to_keyframe"], tensors.get("confidence"))
+    return AlignedBurst(tensors["kept"].tolist(), maps)
+
+
+def default_workers() -> int:
+    """One process for each core this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _finish(running: set[Future], progress: Callable[[], None]) -> set[Future]:
+    done, running = wait(running, return_when=FIRST_COMPLETED)
+    for future in done:
+        future.result()
+        progress()
+    return running
+
+
+def _single_thread() -> None:
+    import cv2
+
+    cv2.setNumThreads(1)
+    torch.set_num_threads(1)

@@ -1,0 +1,50 @@
+"""A set of bursts to score on: what is in it, and by which protocols it is scored."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from burstmamba.data.sample import Sample
+from burstmamba.errors import InputError
+
+
+@dataclass(frozen=True)
+class Item:
+    """One burst with its ground truth, loaded when it is needed."""
+
+    subset: str
+    name: str
+    protocols: tuple[str, ...]
+    """Names of the protocols it is scored by."""
+    centres: str
+    """`half-pixel` or `corner`: how the target's grid lies on the keyframe's."""
+    load: Callable[[], Sample]
+    """A sample with b = 1."""
+
+
+@dataclass(frozen=True)
+class Benchmark:
+    """Bursts in a fixed order."""
+
+    name: str
+    items: tuple[Item, ...]
+
+    @property
+    def subsets(self) -> list[str]:
+        """Names of the subsets, in order."""
+        return list(dict.fromkeys(item.subset for item in self.items))
+
+    def select(self, subsets: list[str] | None = None, limit: int | None = None) -> Benchmark:
+        """Only these subsets, and only the first `limit` bursts of each."""
+        unknown = [name for name in subsets or [] if name not in self.subsets]
+        if unknown:
+            raise InputError(f"{self.name} has no subset {unknown[0]!r}; it has {', '.join(self.subsets)}.")
+        kept: list[Item] = []
+        for name in subsets or self.subsets:
+            kept += [item for item in self.items if item.subset == name][:limit]
+        return replace(self, items=tuple(kept))
+
+    def with_protocols(self, names: list[str]) -> Benchmark:
+        """The same bursts under other protocols."""
+        return replace(self, items=tuple(replace(item, protocols=tuple(names)) for item in self.items))

@@ -1,0 +1,228 @@
+"""Score methods on a benchmark: batched where sizes agree, resumable, complaints collected instead of raised."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from burstmamba.correspondence.field import Correspondence
+from burstmamba.data.sample import Sample
+from burstmamba.errors import InputError
+from burstmamba.evaluation.alignment_cache import AlignmentCache, default_workers
+from burstmamba.evaluation.benchmark import Benchmark, Item
+from burstmamba.evaluation.lpips import Lpips
+from burstmamba.evaluation.outputs import read_output
+from burstmamba.evaluation.protocol import protocol, score
+from burstmamba.evaluation.reconstruct import Method, batch_size, frames_and_maps, reconstruct
+from burstmamba.evaluation.scores import Score, ScoreBook
+from burstmamba.model.base_image import demosaic_bilinear
+from burstmamba.model.burstmamba import BurstMamba
+
+CHUNK = 32
+"""Bursts held in memory at once."""
+
+Progress = Callable[[str, int, int], None]
+"""Called as (stage, done, total)."""
+
+
+@dataclass
+class Evaluation:
+    """Everything one evaluation needs."""
+
+    benchmark: Benchmark
+    methods: Sequence[Method]
+    folder: Path
+    """Where scores.json, scores.csv and the estimated maps are kept."""
+    model: BurstMamba | None = None
+    lpips: Lpips | None = None
+    device: str = "cpu"
+    workers: int = field(default_factory=default_workers)
+    cache: Path | None = None
+    """Another folder for the estimated maps."""
+    images: Path | None = None
+    """Where to keep the pictures of every method; None keeps none."""
+    progress: Progress = lambda stage, done, total: None
+
+    def run(self, header: dict[str, str]) -> ScoreBook:
+        """Score what is not scored yet.
+
+        Args:
+            header: what is being evaluated; an existing folder must have been made with the same weights.
+
+        Returns:
+            The book, also written to the folder.
+        """
+        book = open_book(self.folder / "scores.json", header)
+        book.problems.clear()
+        todo = [item for item in self.benchmark.items if self._missing(book, item)]
+        cache = AlignmentCache(self.cache or self.folder / "maps")
+        self._estimate(todo, book, cache)
+        done = 0
+        try:
+            for chunk in load_chunks(todo, CHUNK):
+                for method in self.methods:
+                    wanted = [(i, s) for i, s in chunk if not _scored(book, i, method)]
+                    self._run_method(method, wanted, cache, book)
+                done += len(chunk)
+                self.progress("score", done, len(todo))
+                book.save(self.folder / "scores.json")
+        finally:
+            book.save(self.folder / "scores.json")
+            book.save_csv(self.folder / "scores.csv")
+        return book
+
+    def _missing(self, book: ScoreBook, item: Item) -> bool:
+        return any(not _scored(book, item, method) for method in self.methods)
+
+    def _estimate(self, items: list[Item], book: ScoreBook, cache: AlignmentCache) -> None:
+        """Fill the cache for every estimator that is asked for."""
+        names = dict.fromkeys(method.correspondence for method in self.methods if method.needs_estimate)
+        for name in names:
+            users = [method for method in self.methods if method.needs_estimate and method.correspondence == name]
+            wanted = [item for item in items if any(not _scored(book, item, method) for method in users)]
+            done = [0]
+
+            def advance(done: list[int] = done, wanted: list[Item] = wanted, name: str = name) -> None:
+                done[0] += 1
+                self.progress(f"align ({name})", done[0], len(wanted))
+
+            loaders = [lambda item=item: item.load().burst() for item in wanted]
+            cache.fill(loaders, name, min(self.workers, max(1, len(wanted) // 2)), advance)
+
+    def _run_method(
+        self, method: Method, pairs: list[tuple[Item, Sample]], cache: AlignmentCache, book: ScoreBook
+    ) -> None:
+        if method.kind == "outputs":
+            for item, sample in pairs:
+                self._score_output(method, item, sample, book)
+            return
+        prepared = [(item, sample, *frames_and_maps(sample, method, cache)) for item, sample in pairs]
+        for group in same_shape(prepared):
+            model = self.model if method.kind == "network" else None
+            step = max(1, batch_size(model, group[0][2].shape))
+            for start in range(0, len(group), step):
+                self._run_batch(method, group[start : start + step], book)
+
+    def _run_batch(
+        self, method: Method, group: list[tuple[Item, Sample, Tensor, Correspondence | None]], book: ScoreBook
+    ) -> None:
+        item, sample, _, maps = group[0]
+        frames = torch.cat([entry[2] for entry in group]).to(self.device)
+        maps = None if maps is None else stack_maps([entry[3] for entry in group]).to(self.device)
+        start = time.perf_counter()
+        pictures = reconstruct(
+            method, frames, maps, model=self.model, scale=sample.scale, centres=item.centres,
+            linear=sample.burst().camera.linear,
+        )  # fmt: skip
+        if pictures.is_cuda:
+            torch.cuda.synchronize()
+        seconds = (time.perf_counter() - start) / len(group)
+        pairs = [(item, sample) for item, sample, _, _ in group]
+        self._score(method, pairs, pictures, book, seconds=seconds, frames=frames.shape[1])
+
+    def _score_output(self, method: Method, item: Item, sample: Sample, book: ScoreBook) -> None:
+        assert method.folder is not None
+        try:
+            linear = sample.burst().camera.linear
+            picture = read_output(method.folder, item.subset, item.name, sample.target.shape[-2:], linear=linear)
+            self._score(method, [(item, sample)], picture[None], book)
+        except InputError as error:
+            book.problems[f"{method.label}: {item.subset}/{item.name}"] = str(error)
+
+    def _score(
+        self,
+        method: Method,
+        pairs: list[tuple[Item, Sample]],
+        pictures: Tensor,
+        book: ScoreBook,
+        *,
+        seconds: float | None = None,
+        frames: int | None = None,
+    ) -> None:
+        """Score pictures (b, 3, h, w) of bursts that share shape and protocols."""
+        cameras = [sample.burst().camera for _, sample in pairs]
+        target = torch.cat([sample.target for _, sample in pairs]).to(self.device)
+        keyframe = torch.cat([sample.frames[:, 0] for _, sample in pairs]).to(self.device)
+        keyframe = demosaic_bilinear(keyframe) if keyframe.shape[1] == 1 else keyframe
+        for name in pairs[0][0].protocols:
+            values = score(
+                pictures.to(self.device), target, protocol(name), lpips=self.lpips,
+                white_balance=[camera.white_balance for camera in cameras], keyframe=keyframe,
+            )  # fmt: skip
+            columns = {metric: value.tolist() for metric, value in values.items()}
+            for index, (item, _) in enumerate(pairs):
+                numbers = {metric: column[index] for metric, column in columns.items()}
+                book.add(Score(item.subset, item.name, method.label, name, **numbers, seconds=seconds, frames=frames))
+        if self.images is not None and method.kind != "outputs":
+            for (item, _), picture, camera in zip(pairs, pictures, cameras, strict=True):
+                self._keep(method, item, picture, bits=16 if camera.linear else 8)
+
+    def _keep(self, method: Method, item: Item, picture: Tensor, bits: int) -> None:
+        from burstmamba.files import save_image
+
+        assert self.images is not None
+        folder = self.images / method.label.replace(",", "").replace(" ", "-") / item.subset
+        folder.mkdir(parents=True, exist_ok=True)
+        save_image(folder / f"{item.name}.png", picture.float().clamp(0, 1).cpu(), bits=bits, force=True)
+
+
+def open_book(path: Path, header: dict[str, str]) -> ScoreBook:
+    """The book at `path`, or a new one; scores of other weights are not mixed with these."""
+    if not path.is_file():
+        return ScoreBook(dict(header))
+    book = ScoreBook.load(path)
+    for name in ("weights_sha256", "benchmark"):
+        if book.header.get(name) != header.get(name):
+            raise InputError(
+                f"{path} holds scores with {name} {book.header.get(name)}, not {header.get(name)}; "
+                "choose another folder."
+            )
+    book.header.update(header)
+    return book
+
+
+def load_chunks(items: list[Item], size: int) -> Iterator[list[tuple[Item, Sample]]]:
+    """Samples in groups of `size`, the next group being read while this one is used."""
+    groups = [items[start : start + size] for start in range(0, len(items), size)]
+
+    def read(group: list[Item], pool: ThreadPoolExecutor) -> list:
+        return [(item, pool.submit(item.load)) for item in group]
+
+    with ThreadPoolExecutor(4) as pool:
+        waiting = read(groups[0], pool) if groups else []
+        for following in [*groups[1:], []]:
+            current, waiting = waiting, read(following, pool)
+            yield [(item, future.result()) for item, future in current]
+
+
+def same_shape(prepared: list) -> list[list]:
+    """Group (item, sample, frames, maps) entries that can share a batch."""
+    groups: dict[tuple, list] = {}
+    for entry in prepared:
+        item, sample, frames, maps = entry
+        confident = maps is not None and maps.confidence is not None
+        camera = sample.burst().camera
+        key = (tuple(frames.shape[1:]), maps is None, confident, item.centres, item.protocols, camera.linear)
+        groups.setdefault(key, []).append(entry)
+    return list(groups.values())
+
+
+def stack_maps(maps: Sequence[Correspondence | None]) -> Correspondence:
+    """One batch of maps."""
+    known = [m for m in maps if m is not None]
+    confidence = [m.confidence for m in known if m.confidence is not None]
+    return Correspondence(
+        torch.cat([m.to_frame for m in known]),
+        torch.cat([m.to_keyframe for m in known]),
+        torch.cat(confidence) if confidence else None,
+    )
+
+
+def _scored(book: ScoreBook, item: Item, method: Method) -> bool:
+    return all((item.subset, item.name, method.label, name) in book.scores for name in item.protocols)

@@ -1,0 +1,125 @@
+"""Per-image scores of several methods: kept as JSON, so that a run can go on, and as CSV for everybody else."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+
+from burstmamba.checkpoint import write_atomically
+from burstmamba.errors import InputError
+from burstmamba.evaluation.bootstrap import Interval, interval, paired_difference
+from burstmamba.evaluation.protocol import METRICS, average, protocol
+
+
+@dataclass(frozen=True)
+class Score:
+    """One method on one image under one protocol."""
+
+    subset: str
+    image: str
+    method: str
+    protocol: str
+    psnr: float
+    ssim: float
+    lpips: float | None = None
+    seconds: float | None = None
+    """Time of the reconstruction alone, its share of the batch's."""
+    frames: int | None = None
+    """Frames that were used, after unusable ones were left out."""
+
+    @property
+    def key(self) -> tuple[str, str, str, str]:
+        """What identifies a score."""
+        return self.subset, self.image, self.method, self.protocol
+
+
+@dataclass
+class ScoreBook:
+    """All scores of one evaluation, and what was run where."""
+
+    header: dict[str, str] = field(default_factory=dict)
+    scores: dict[tuple[str, str, str, str], Score] = field(default_factory=dict)
+    problems: dict[str, str] = field(default_factory=dict)
+    """Outputs that could not be scored, with the reason."""
+
+    def add(self, score: Score) -> None:
+        """Keep a score; an earlier one of the same image, method and protocol is replaced."""
+        self.scores[score.key] = score
+
+    def values(self, subset: str, method: str, rules: str, metric: str = "psnr") -> dict[str, float]:
+        """Score of each image, in the order in which they were scored."""
+        chosen = (s for s in self.scores.values() if (s.subset, s.method, s.protocol) == (subset, method, rules))
+        return {s.image: getattr(s, metric) for s in chosen if getattr(s, metric) is not None}
+
+    def distinct(self, name: str) -> list[str]:
+        """The subsets, methods or protocols that occur, in order of appearance."""
+        return list(dict.fromkeys(getattr(score, name) for score in self.scores.values()))
+
+    def mean(self, subset: str, method: str, rules: str, metric: str = "psnr") -> float:
+        """The protocol's mean."""
+        return average(list(self.values(subset, method, rules, metric).values()), protocol(rules))
+
+    def interval(self, subset: str, method: str, rules: str, metric: str = "psnr") -> Interval:
+        """The mean over images with its bootstrap interval."""
+        return interval(list(self.values(subset, method, rules, metric).values()))
+
+    def difference(self, subset: str, first: str, second: str, rules: str, metric: str = "psnr") -> Interval:
+        """How much higher `first` scores than `second` on the images that both have."""
+        a, b = (self.values(subset, method, rules, metric) for method in (first, second))
+        both = [image for image in a if image in b and math.isfinite(a[image]) and math.isfinite(b[image])]
+        return paired_difference([a[image] for image in both], [b[image] for image in both])
+
+    def save(self, path: Path) -> None:
+        """Write the book as JSON, one line a score, atomically."""
+        head = json.dumps({"header": self.header, "problems": self.problems}, indent=1).removesuffix("\n}")
+        rows = ",\n".join(json.dumps(_compact(score)) for score in self.scores.values())
+        write_atomically(path, f'{head},\n "scores": [\n{rows}\n ]\n}}\n'.encode())
+
+    def save_csv(self, path: Path) -> None:
+        """Write the scores as CSV."""
+        text = io.StringIO()
+        table = csv.DictWriter(text, [f.name for f in fields(Score)], lineterminator="\n")
+        table.writeheader()
+        table.writerows(asdict(score) for score in self.scores.values())
+        write_atomically(path, text.getvalue().encode())
+
+    @classmethod
+    def load(cls, path: Path) -> ScoreBook:
+        """Read a book written by `save`."""
+        try:
+            content = json.loads(path.read_text())
+            scores = [Score(**row) for row in content["scores"]]
+        except (OSError, KeyError, TypeError, json.JSONDecodeError) as error:
+            raise InputError(f"{path} is not a file of scores ({error}); delete it or choose another folder.") from None
+        return cls(content["header"], {s.key: s for s in scores}, content.get("problems", {}))
+
+
+def _compact(score: Score) -> dict[str, object]:
+    """A score without what is unknown, numbers to six digits."""
+    row = {name: value for name, value in asdict(score).items() if value is not None}
+    return {name: round(value, 6) if isinstance(value, float) else value for name, value in row.items()}
+
+
+def summary_rows(book: ScoreBook) -> Iterable[dict[str, object]]:
+    """Mean and interval of every subset, method and protocol, for tables."""
+    for subset in book.distinct("subset"):
+        for rules in book.distinct("protocol"):
+            for method in book.distinct("method"):
+                count = len(book.values(subset, method, rules))
+                if not count:
+                    continue
+                row: dict[str, object] = {"subset": subset, "protocol": rules, "method": method, "images": count}
+                for metric in METRICS:
+                    if book.values(subset, method, rules, metric):
+                        spread = book.interval(subset, method, rules, metric)
+                        row[metric] = book.mean(subset, method, rules, metric)
+                        row[f"{metric}_interval"] = [spread.low, spread.high]
+                seconds = list(book.values(subset, method, rules, "seconds").values())
+                if seconds:
+                    row["seconds"] = math.fsum(seconds) / len(seconds)
+                yield row

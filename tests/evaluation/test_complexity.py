@@ -1,0 +1,86 @@
+import json
+import subprocess
+import sys
+
+import pytest
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+
+from burstmamba.evaluation.complexity import cost_of_further_frame, measure_complexity, sum_operations
+from burstmamba.model.burstmamba import BurstMamba
+from burstmamba.model.config import preset
+
+
+def test_values_are_the_papers():
+    config = preset("paper")
+    single = measure_complexity(config, 48, 48, 1)
+    totals = {name: single.total(name) / 1e9 for name in ("paper", "modules", "no-scan", "double", "double-scan")}
+    assert totals["paper"] == pytest.approx(63.24, abs=0.005)
+    assert [round(totals[name]) for name in ("modules", "no-scan", "double", "double-scan")] == [39, 46, 92, 109]
+    assert cost_of_further_frame(config, 48, 48, "paper") / 1e9 == pytest.approx(1.295, abs=5e-4)
+    assert measure_complexity(preset("balanced"), 48, 48, 1).total("paper") / 1e9 == pytest.approx(41.74, abs=0.005)
+
+
+@pytest.mark.parametrize("name", ["light", "light-raw"])
+def test_light_stays_under_its_bound(name):
+    cost = measure_complexity(preset(name), 48, 48, 14)
+    keyframe = sum_operations(cost.keyframe.values()).total("paper")
+    assert cost.total("paper") <= 8e9 and keyframe > 0.5 * cost.total("paper")
+
+
+@pytest.mark.parametrize("name", ["tiny", "tiny-raw", "paper"])
+@pytest.mark.parametrize("frames", [1, 3])
+def test_dense_count_equals_pytorchs(name, frames):
+    """Convolutions and matrix products of the real network, counted by PyTorch (2 a MAC)."""
+    config = preset(name)
+    with torch.device("meta"):
+        model = BurstMamba(config)
+        images = torch.rand(1, frames, config.in_channels, 8, 6)
+    with FlopCounterMode(display=False) as counter, torch.no_grad():
+        try:
+            model(images)
+        except NotImplementedError:
+            pytest.skip("an operator of the network has no meta implementation")
+    parts = measure_complexity(config, 8, 6, frames)
+    total = sum_operations((*parts.keyframe.values(), *parts.burst.values()))
+    # On axes this short the wavelet's filters are dense matrices: h taps instead of 13 or 19.
+    stages, c = len(config.blocks), config.burst_channels
+    matrices = frames * stages * 8 * 6 * c * (2 * 6 + 3 * 8) if parts.burst else 0
+    extra = 2 * 3 * 9 * 8 * 6 if config.global_skip == "bicubic" and config.in_channels == 1 else 0  # demosaicking
+    expected = 2 * (total.modules + total.projections + total.psi_half + matrices + extra)
+    scan = counter.get_flop_counts()["Global"]
+    counted = sum(value for op, value in scan.items() if "selective_scan" not in str(op))
+    assert counted == pytest.approx(expected, rel=1e-9)
+
+
+def test_cost_is_linear_in_frames_and_area():
+    config = preset("light")
+    costs = [measure_complexity(config, 16, 16, l).total("executed") for l in range(2, 6)]
+    steps = {round(b - a) for a, b in zip(costs, costs[1:], strict=False)}
+    assert len(steps) == 1
+    small, large = (measure_complexity(config, side, side, 14) for side in (32, 64))
+    squeeze = sum(config.blocks) * 2 * config.channels * 4  # channel attention acts once an image
+    assert large.total("executed") - squeeze == pytest.approx(4 * (small.total("executed") - squeeze), rel=1e-9)
+
+
+def test_command_prints_json_and_draws():
+    command = [
+        sys.executable,
+        "-m",
+        "burstmamba",
+        "complexity",
+        "--preset",
+        "paper",
+        "--burst-length",
+        "14",
+        "--size",
+        "48",
+    ]
+    report = json.loads(subprocess.run([*command, "--json"], capture_output=True, text=True, check=True).stdout)
+    assert report["parameters"] == {"keyframe": 20_569_575, "burst": 794_040}
+    assert report["gflops"]["paper"]["keyframe"] == pytest.approx(63.24, abs=0.005)
+    assert report["gflops"]["paper"]["each further frame"] == pytest.approx(1.295, abs=5e-4)
+    assert report["gflops"]["executed"]["total"] < report["gflops"]["paper"]["total"]
+    bad = subprocess.run([*command[:-1], "4x8x9"], capture_output=True, text=True)
+    assert bad.returncode == 2 and "--size must be a number or HEIGHTxWIDTH" in bad.stderr
+    assert "Traceback" not in bad.stderr

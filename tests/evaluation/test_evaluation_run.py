@@ -1,0 +1,223 @@
+"""Evaluating methods on a small benchmark: batching, resuming, treatments, other methods' outputs."""
+
+import csv
+import json
+
+import numpy as np
+import pytest
+import torch
+from test_evaluation_baselines import SHIFTS, detailed_scene, take_burst
+
+from burstmamba.correspondence.field import Correspondence
+from burstmamba.data.sample import Sample
+from burstmamba.errors import InputError
+from burstmamba.evaluation.benchmark import Benchmark, Item
+from burstmamba.evaluation.bootstrap import interval, paired_difference
+from burstmamba.evaluation.evaluate import Evaluation
+from burstmamba.evaluation.reconstruct import Method
+from burstmamba.evaluation.scores import Score, ScoreBook, summary_rows
+from burstmamba.evaluation.treatment import treat
+from burstmamba.model.burstmamba import BurstMamba
+from burstmamba.model.config import preset
+
+LR = 20
+
+
+def sample(seed):
+    frames, maps, target = take_burst(detailed_scene(4 * LR + 32, seed=seed), LR, SHIFTS[:4])
+    return Sample(frames, target, correspondence=maps, exact=maps)
+
+
+def benchmark(count=3):
+    items = [
+        Item("still", f"{index:02d}", ("openburst",), "half-pixel", lambda seed=index: sample(seed))
+        for index in range(count)
+    ]
+    return Benchmark("charts", tuple(items))
+
+
+def evaluation(folder, methods, **more):
+    return Evaluation(benchmark(), methods, folder, workers=1, **more)
+
+
+HEADER = {"benchmark": "charts", "weights_sha256": "0"}
+
+
+@pytest.fixture(scope="module")
+def model():
+    torch.manual_seed(0)
+    network = BurstMamba(preset("tiny")).eval()
+    for projection in network.burst.projections:
+        torch.nn.init.normal_(projection.weight, std=0.05)
+    return network
+
+
+def test_labels():
+    assert Method("network", 1).label == "L=1"
+    assert Method("network", 14).label == "L=14"
+    assert Method("network", 14, "identity").label == "L=14 identity"
+    assert Method("network", 14, "exact", "integer").label == "L=14 exact, integer"
+    assert Method("network", 14, "auto", "copies").label == "L=14 copies"
+    assert Method("bicubic").label == "bicubic"
+
+
+def test_scores_equal_one_by_one(tmp_path, model):
+    methods = [Method("bicubic"), Method("network", 1), Method("network", 4, "exact")]
+    book = evaluation(tmp_path, methods, model=model).run(HEADER)
+    assert len(book.scores) == 9
+    for index in range(3):
+        one = sample(index)
+        with torch.no_grad():
+            picture = model(one.frames, one.exact).clamp(0, 1)
+        inner = (slice(None), slice(None), slice(16, -16), slice(16, -16))
+        rounded = (picture * 255).round() / 255
+        error = (rounded[inner].double() - one.target[inner].double()).square().mean()
+        expected = -10 * torch.log10(error).item()
+        assert book.values("still", "L=4 exact", "openburst")[f"{index:02d}"] == pytest.approx(expected, abs=1e-3)
+
+
+def test_files_and_resuming(tmp_path, model):
+    methods = [Method("bicubic"), Method("nearest")]
+    evaluation(tmp_path, methods).run(HEADER)
+    rows = list(csv.DictReader((tmp_path / "scores.csv").open()))
+    assert len(rows) == 6 and {row["method"] for row in rows} == {"bicubic", "nearest"}
+    stored = json.loads((tmp_path / "scores.json").read_text())
+    assert stored["header"] == HEADER and len(stored["scores"]) == 6
+
+    loads = []
+    counted = Benchmark(
+        "charts",
+        tuple(
+            Item(i.subset, i.name, i.protocols, i.centres, lambda i=i: loads.append(i.name) or i.load())
+            for i in benchmark().items
+        ),
+    )
+    Evaluation(counted, methods, tmp_path, workers=1).run(HEADER)
+    assert loads == []  # everything is known already
+    book = Evaluation(counted, [*methods, Method("network", 1)], tmp_path, model=model, workers=1).run(HEADER)
+    assert sorted(loads) == ["00", "01", "02"] and len(book.scores) == 9
+
+
+def test_scores_of_other_weights_are_not_mixed(tmp_path):
+    evaluation(tmp_path, [Method("bicubic")]).run(HEADER)
+    with pytest.raises(InputError, match="holds scores with weights_sha256 0, not 1; choose another folder"):
+        evaluation(tmp_path, [Method("bicubic")]).run({**HEADER, "weights_sha256": "1"})
+
+
+def test_broken_file_of_scores(tmp_path):
+    (tmp_path / "scores.json").write_text("{")
+    with pytest.raises(InputError, match="is not a file of scores"):
+        evaluation(tmp_path, [Method("bicubic")]).run(HEADER)
+
+
+def test_classical_beats_interpolation(tmp_path):
+    methods = [Method("nearest"), Method("bicubic"), Method("classical", 4, "exact")]
+    book = evaluation(tmp_path, methods).run(HEADER)
+    means = [book.mean("still", method.label, "openburst") for method in methods]
+    assert means[0] < means[1] < means[2]
+
+
+def test_outputs_of_another_method(tmp_path):
+    """Good, missing, damaged and wrongly sized pictures: the good ones are scored, the others listed."""
+    import cv2
+
+    folder = tmp_path / "peer"
+    folder.mkdir()
+    truth = (sample(0).target[0].permute(1, 2, 0).numpy()[..., ::-1] * 255).round().astype(np.uint8)
+    cv2.imwrite(str(folder / "00.png"), truth)
+    (folder / "01.png").write_bytes(b"no image")
+    book = evaluation(tmp_path / "out", [Method("outputs", folder=folder), Method("bicubic")]).run(HEADER)
+    assert book.values("still", "peer", "openburst")["00"] > 55  # only the 8-bit rounding of the target is left
+    assert book.problems == {
+        "peer: still/01": "01.png cannot be read; it is damaged or not an image.",
+        "peer: still/02": f"no picture still/02.png or 02.png in {folder}.",
+    }
+    assert len(book.values("still", "bicubic", "openburst")) == 3
+    (folder / "still").mkdir()
+    cv2.imwrite(str(folder / "still/01.png"), truth[:40])
+    cv2.imwrite(str(folder / "02.png"), (truth.astype(np.uint16) * 257))
+    book = evaluation(tmp_path / "out", [Method("outputs", folder=folder)]).run(HEADER)
+    assert book.problems == {
+        "peer: still/01": "01.png is 80×40 with 3 channel(s); an RGB picture of 80×80 is expected."
+    }
+
+
+def test_selection():
+    assert [item.name for item in benchmark().select(limit=2).items] == ["00", "01"]
+    with pytest.raises(InputError, match="charts has no subset 'noisy'; it has still"):
+        benchmark().select(["noisy"])
+
+
+def test_treatments():
+    one = sample(0)
+    frames, maps = one.frames, one.exact
+    copied, none = treat(frames, maps, "copies")
+    assert none is None and torch.equal(copied, frames[:, :1].expand_as(frames))
+    _, rounded = treat(frames, maps, "integer")
+    assert torch.equal(rounded.to_frame, maps.to_frame.round())
+    aligned, identity = treat(frames, maps, "pre-align")
+    assert torch.allclose(aligned[:, 0], frames[:, 0], atol=1e-5) and not identity.to_frame.any()
+    inside = (slice(None), slice(None), slice(None), slice(5, -5), slice(5, -5))
+    assert (aligned - frames[:, :1])[inside].abs().mean() < (frames - frames[:, :1])[inside].abs().mean() / 1.5
+    turned, order = treat(frames, maps, "reverse")
+    assert torch.equal(turned[:, 1], frames[:, 3]) and torch.equal(order.to_frame[:, 1], maps.to_frame[:, 3])
+    shuffled, _ = treat(frames, maps, "shuffle")
+    assert torch.equal(shuffled[:, 0], frames[:, 0])
+    assert sorted(shuffled.sum(dim=(2, 3, 4))[0].tolist()) == pytest.approx(
+        sorted(frames.sum(dim=(2, 3, 4))[0].tolist())
+    )
+    with pytest.raises(InputError, match="unknown treatment 'blur'"):
+        treat(frames, maps, "blur")
+    with pytest.raises(InputError, match="mix the colours of a mosaic"):
+        treat(frames[:, :, :1], maps, "pre-align")
+
+
+def test_interval():
+    values = list(np.random.default_rng(0).normal(30, 1, 200))
+    spread = interval(values)
+    assert spread.mean == pytest.approx(np.mean(values))
+    assert spread.high - spread.low == pytest.approx(2 * 1.96 * np.std(values) / np.sqrt(200), rel=0.05)
+    assert interval([float("inf"), 30.0]).mean == 30.0
+    assert interval([]).count == 0
+
+
+def test_paired_difference_sees_what_the_spread_hides():
+    base = np.random.default_rng(1).normal(30, 5, 40)
+    better = base + 0.1 + np.random.default_rng(2).normal(0, 0.05, 40)
+    assert paired_difference(list(better), list(base)).sign == 1
+    assert paired_difference(list(base), list(better)).sign == -1
+    noise = base + np.random.default_rng(3).normal(0, 1, 40) - 0.0
+    assert paired_difference(list(base), list(noise)).sign == 0
+    with pytest.raises(InputError, match="the same images, got 1 and 2 scores"):
+        paired_difference([1.0], [1.0, 2.0])
+
+
+def test_summary():
+    book = ScoreBook({"benchmark": "x"})
+    for image, value in (("a", 30.0), ("b", 32.0)):
+        book.add(Score("still", image, "L=1", "openburst", value, 0.9, 0.1, seconds=0.5))
+    (row,) = summary_rows(book)
+    assert row["psnr"] == 31.0 and row["images"] == 2 and row["seconds"] == 0.5
+    assert row["psnr_interval"] == [30.0, 32.0]
+
+
+def test_maps_are_asked_for_only_when_needed():
+    assert not Method("network", 1).needs_estimate
+    assert not Method("network", 14, "identity").needs_estimate
+    assert not Method("network", 14, "auto", "copies").needs_estimate
+    assert Method("network", 14).needs_estimate and Method("classical", 14, "homography").needs_estimate
+
+
+def test_missing_maps_error(tmp_path, model):
+    bare = Benchmark(
+        "charts",
+        (Item("still", "00", ("openburst",), "half-pixel", lambda: Sample(sample(0).frames, sample(0).target)),),
+    )
+    with pytest.raises(InputError, match="carry no exact maps; estimate them with --correspondence auto"):
+        Evaluation(bare, [Method("network", 4, "exact")], tmp_path, model=model, workers=1).run(HEADER)
+
+
+def test_identity_maps_equal_no_maps(model):
+    one = sample(0)
+    with torch.no_grad():
+        assert torch.allclose(model(one.frames, None), model(one.frames, Correspondence.identity(one.frames)))
