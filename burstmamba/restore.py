@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import time
 from dataclasses import dataclass, field
-from typing import Callable, Iterator
+from typing import TYPE_CHECKING, Callable, Iterator
 
 import torch
 from torch import Tensor, nn
@@ -20,7 +20,10 @@ from burstmamba.ensemble import TURNS
 from burstmamba.errors import InputError
 from burstmamba.model.config import ModelConfig
 from burstmamba.runner import Runner, fitting_tile, is_out_of_memory
-from burstmamba.tiles import OVERLAP, SMALLEST_TILE, Box, Windows, cut_burst
+from burstmamba.tiles import OVERLAP, SMALLEST_TILE, Box, Windows, cut, cut_burst
+
+if TYPE_CHECKING:
+    from burstmamba.correspondence import FrameReport
 
 log = logging.getLogger(__name__)
 
@@ -52,8 +55,8 @@ class RestoreReport:
     clipped: float = 0.0
     """Share of output values that lay outside [0, 1]."""
     notes: tuple[str, ...] = ()
-    alignment: object | None = None
-    """The `Alignment` with a line for every frame; None when nothing was aligned."""
+    frame_reports: tuple[FrameReport, ...] = ()
+    """What the alignment found about every frame; empty when nothing was aligned."""
 
 
 def restore_burst(
@@ -112,6 +115,18 @@ class Restoration:
         """(height, width) of the result."""
         return self.crop.height * self.config.scale, self.crop.width * self.config.scale
 
+    def keyframe(self) -> Tensor:
+        """(3, h, w) float32: the crop of the keyframe as it came, a mosaic demosaicked simply."""
+        frame, crop = self.burst.frames[0].float(), self.crop
+        if self.mirror:
+            from burstmamba.files.mosaic import mosaic_to_rgb
+
+            red = RED_FIRST[self.burst.camera.cfa]
+            h, w = (2 * -(-side // 2) + 2 for side in self.burst.size)
+            even = cut(frame, -red[0], -red[1], h, w, mirror=True)
+            frame = mosaic_to_rgb(even)[:, red[0] :, red[1] :]
+        return cut(frame, crop.top, crop.left, crop.height, crop.width)
+
     def image(self) -> Tensor:
         """(3, s·h, s·w) float32 in [0, 1]."""
         image, row = torch.empty(3, *self.size), 0
@@ -160,13 +175,11 @@ class Restoration:
                 raise InputError(f"correspondence must have maps {expected} for this burst, got {got}.")
             self.report.estimator, maps = "given", correspondence.to("cpu")
         else:
-            from burstmamba.correspondence import align_burst
+            from burstmamba.pairwise import align  # brings OpenCV along
 
-            self.progress("align", 0, 1)
-            alignment = align_burst(burst, method=correspondence)
-            self.report.alignment, self.report.notes = alignment, tuple(alignment.notes)
+            alignment = align(burst, correspondence, lambda done, total: self.progress("align", done, total))
+            self.report.frame_reports, self.report.notes = alignment.frames, alignment.notes
             self.report.estimator, burst, maps = correspondence, alignment.burst, alignment.correspondence
-            self.progress("align", 1, 1)
         self.report.frames = len(burst)
         self.report.seconds["align"] = time.perf_counter() - start
         return burst, maps if len(burst) > 1 else None

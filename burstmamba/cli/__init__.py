@@ -14,6 +14,7 @@ from burstmamba.errors import InputError
 COMMANDS = {
     "complexity": "complexity",
     "doctor": "doctor",
+    "restore": "restore",
     "train": "train",
 }
 

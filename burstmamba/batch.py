@@ -1,0 +1,111 @@
+"""Many bursts: one job each, here, in several processes, or on several machines through Ray, by the same function."""
+
+from __future__ import annotations
+
+import logging
+import multiprocessing
+import os
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import dataclass
+from pathlib import Path
+
+from burstmamba.errors import InputError
+from burstmamba.files.grouping import group_bursts
+from burstmamba.job import JobReport, JobSettings, run_job
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class BatchItem:
+    """One burst of a batch."""
+
+    name: str
+    shots: tuple[str, ...]
+    output: str
+
+
+@dataclass(frozen=True)
+class BatchResult:
+    """How one burst ended: done, done before, or why not."""
+
+    item: BatchItem
+    report: JobReport | None = None
+    error: str | None = None
+    skipped: bool = False
+
+
+def plan_batch(folder: str | Path, output: str | Path, ending: str = ".png") -> list[BatchItem]:
+    """The bursts of a folder and where their pictures go: OUTPUT/NAME.png, subfolders kept."""
+    output = Path(output)
+    if output.exists() and not output.is_dir():
+        raise InputError(f"{output} is a file; with --each the output is a folder.")
+    return [
+        BatchItem(group.name, tuple(str(path) for path in group.paths), str(output / f"{group.name}{ending}"))
+        for group in group_bursts(folder)
+    ]
+
+
+def run_item(item: BatchItem, settings: JobSettings, threads: int | None = None) -> BatchResult:
+    """Restore one burst; a bad one becomes a sentence and does not stop the others."""
+    if Path(item.output).exists() and not settings.force:  # files appear whole, so it is from a finished job
+        return BatchResult(item, skipped=True)
+    if threads is not None:
+        import torch
+
+        torch.set_num_threads(threads)
+    try:
+        Path(item.output).parent.mkdir(parents=True, exist_ok=True)
+        return BatchResult(item, run_job(item.shots, item.output, settings))
+    except (InputError, OSError) as error:
+        return BatchResult(item, error=str(error))
+    except Exception as error:  # one broken burst must not cost the night's other results
+        log.exception("burst %s failed", item.name)
+        return BatchResult(item, error=f"{type(error).__name__}: {error}")
+
+
+def run_batch(
+    items: list[BatchItem], settings: JobSettings, *, workers: int = 1, ray_address: str | None = None
+) -> Iterator[BatchResult]:
+    """Yield results as they are done.
+
+    Args:
+        workers: processes on this machine.
+        ray_address: run on a Ray cluster instead (`auto`, `local` or an address); files must be reachable from there.
+    """
+    if workers < 1:
+        raise InputError(f"workers must be at least 1, got {workers}.")
+    if ray_address is not None:
+        yield from _run_on_ray(items, settings, ray_address)
+    elif workers == 1:
+        for item in items:
+            yield run_item(item, settings)
+    else:
+        threads = max(1, (os.cpu_count() or 1) // workers)
+        context = multiprocessing.get_context("spawn")  # a forked process cannot use CUDA or torch's threads
+        with ProcessPoolExecutor(workers, mp_context=context) as pool:
+            try:
+                for future in as_completed(pool.submit(run_item, item, settings, threads) for item in items):
+                    yield future.result()
+            finally:
+                pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _run_on_ray(items: list[BatchItem], settings: JobSettings, address: str) -> Iterator[BatchResult]:
+    try:
+        import ray  # pyright: ignore[reportMissingImports]
+    except ImportError:
+        raise InputError("running on Ray needs ray; install it with: pip install 'burstmamba[batch]'.") from None
+    started = not ray.is_initialized()
+    if started:
+        ray.init(address=None if address == "local" else address, include_dashboard=False, log_to_driver=False)
+    try:
+        remote = ray.remote(num_cpus=1)(run_item)
+        waiting = [remote.remote(item, settings, 1) for item in items]
+        while waiting:
+            done, waiting = ray.wait(waiting)
+            yield ray.get(done[0])
+    finally:
+        if started:
+            ray.shutdown()
