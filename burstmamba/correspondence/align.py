@@ -1,0 +1,183 @@
+"""Make a burst ready for the network: choose the keyframe, align, match exposure, leave out what would harm."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from burstmamba.burst import Burst
+from burstmamba.correspondence import confidence as trust
+from burstmamba.correspondence.estimate import SMALLEST_CORRELATION, Estimate, estimate
+from burstmamba.correspondence.exposure import match_exposure as apply_gains
+from burstmamba.correspondence.field import Correspondence
+from burstmamba.correspondence.luma import luma
+from burstmamba.errors import InputError
+
+log = logging.getLogger(__name__)
+
+SMALLEST_CONFIDENCE = 0.2
+SMALLEST_SHARPNESS = 0.5
+SMALLEST_OVERLAP = 0.25
+
+
+@dataclass(frozen=True)
+class FrameReport:
+    """What was found about one frame; the keyframe comes first, the others in the order they were given."""
+
+    name: str
+    index: int
+    """Place in the burst as it was given."""
+    kept: bool
+    reason: str
+    """Why it was left out; empty when kept."""
+    confidence: float
+    """Mean over the keyframe's pixels that the frame sees, in [0, 1]."""
+    motion: tuple[float, float]
+    """Mean displacement from the keyframe in pixels, x to the right, y down."""
+    sharpness: float
+    """Contrast of fine details relative to the keyframe's."""
+    overlap: float
+    """Share of the keyframe that the frame sees."""
+    correlation: float
+    """Of the details, noise apart."""
+    model: str
+    """Global motion: "homography", "affine", "translation", "identity" or "given"."""
+    gains: tuple[float, float, float]
+    """What its red, green and blue light was multiplied with to match the keyframe."""
+
+
+@dataclass(frozen=True)
+class Alignment:
+    """A burst that is ready for the network."""
+
+    burst: Burst
+    """The kept frames, keyframe first."""
+    correspondence: Correspondence
+    """Maps and confidence of the kept frames."""
+    frames: tuple[FrameReport, ...]
+    """Every frame, kept or not, keyframe first."""
+    notes: tuple[str, ...]
+    """Sentences a user should read."""
+
+
+def align_burst(
+    burst: Burst,
+    method: str | Path | Correspondence = "auto",
+    *,
+    keyframe: str | int = "first",
+    match_exposure: bool = True,
+    smallest_confidence: float = SMALLEST_CONFIDENCE,
+    raft_weights: str | Path | None = None,
+) -> Alignment:
+    """Align a burst and leave out the frames that cannot be used.
+
+    Args:
+        burst: frames in any order.
+        method: as in `estimate_correspondence`.
+        keyframe: "first", "sharpest" or the index of the frame to reconstruct.
+        match_exposure: whether frames of other brightness or colour are matched to the keyframe in the result;
+            for the estimation they always are.
+        smallest_confidence: frames whose mean confidence is below are left out.
+        raft_weights: file with RAFT's weights.
+    """
+    chosen = choose_keyframe(burst, keyframe)
+    order = [chosen] + [i for i in range(len(burst)) if i != chosen]
+    notes = []
+    if chosen != 0:
+        notes.append(f"{burst.names[chosen]} is the keyframe.")
+    burst = burst.select(order)
+    found = estimate(burst, method, raft_weights=raft_weights)
+    reports = _report(burst, found, order, smallest_confidence)
+    notes += _notes(reports, match_exposure)
+    for note in notes:
+        log.info(note)
+    if match_exposure:
+        burst = apply_gains(burst, found.gains.to(burst.frames.device))
+    kept = [i for i, report in enumerate(reports) if report.kept]
+    return Alignment(burst.select(kept), found.correspondence.select(kept), tuple(reports), tuple(notes))
+
+
+def choose_keyframe(burst: Burst, keyframe: str | int) -> int:
+    """Index of the frame to reconstruct."""
+    if keyframe == "first":
+        return 0
+    if keyframe == "sharpest":
+        return int(np.argmax(sharpness(burst)))
+    if isinstance(keyframe, int) and 0 <= keyframe < len(burst):
+        return keyframe
+    raise InputError(f'keyframe must be "first", "sharpest" or an index from 0 to {len(burst) - 1}, got {keyframe!r}.')
+
+
+def sharpness(burst: Burst) -> list[float]:
+    """Energy of each frame's fine details over its brightness, with what noise adds taken off."""
+    planes = luma(burst)
+    inner = planes.planes[0].new_ones(planes.planes.shape[-2:]).bool()
+    energy = [trust.detail_energy(plane, inner, planes.noise) for plane in planes.planes]
+    return [e / max(float(plane.mean()) ** 2, 1e-6) for e, plane in zip(energy, planes.planes, strict=True)]
+
+
+def _report(burst: Burst, found: Estimate, order: list[int], smallest_confidence: float) -> list[FrameReport]:
+    reports = []
+    maps = found.correspondence
+    for i, (motion, likeness) in enumerate(zip(found.motions, found.likeness, strict=True)):
+        flow = maps.to_frame[0, i]
+        view = trust.in_view(flow)
+        seen = float(view.float().mean())
+        confidence = 1.0 if maps.confidence is None else float(maps.confidence[0, i, 0].sum() / view.sum().clamp(min=1))
+        reason = "" if i == 0 else _reason(likeness, seen, confidence, smallest_confidence)
+        reports.append(
+            FrameReport(
+                name=burst.names[i],
+                index=order[i],
+                kept=not reason,
+                reason=reason,
+                confidence=min(confidence, 1.0),
+                motion=(float(flow[0].mean()), float(flow[1].mean())),
+                sharpness=likeness.sharpness,
+                overlap=seen,
+                correlation=likeness.correlation,
+                model=motion.model,
+                gains=(float(found.gains[i, 0]), float(found.gains[i, 1]), float(found.gains[i, 2])),
+            )
+        )
+    return reports
+
+
+def _reason(likeness: trust.Likeness, overlap: float, confidence: float, smallest_confidence: float) -> str:
+    """Why a frame is left out, or an empty string."""
+    if overlap < SMALLEST_OVERLAP:
+        return f"it sees only {overlap:.0%} of the keyframe"
+    if likeness.correlation < SMALLEST_CORRELATION:
+        return f"it does not show the keyframe's scene (correlation {likeness.correlation:.2f})"
+    if confidence < smallest_confidence:
+        return f"it could not be aligned (confidence {confidence:.2f})"
+    if likeness.sharpness < SMALLEST_SHARPNESS:
+        return f"it is blurred (its details have {likeness.sharpness:.0%} of the keyframe's contrast)"
+    return ""
+
+
+def _notes(reports: list[FrameReport], match_exposure: bool) -> list[str]:
+    """Sentences about what a user would not expect."""
+    notes = [f"{r.name} is left out: {r.reason}." for r in reports if not r.kept]
+    others = reports[1:]
+    if others and not any(r.kept for r in others):
+        notes.append("No other frame can be used: the keyframe alone is reconstructed.")
+    for model in ("affine", "translation"):
+        names = [r.name for r in others if r.kept and r.model == model]
+        if names:
+            notes.append(f"Too little texture for a homography, aligned by {model}: {', '.join(names)}.")
+    still = [r.name for r in others if r.kept and r.model == "identity"]
+    if still:
+        notes.append(f"Taken as they are, without motion: {', '.join(still)}.")
+    drifted = [r.name for r in others if r.kept and any(g != 1 for g in r.gains)]
+    if drifted:
+        done = "matched to the keyframe" if match_exposure else "not matched, as asked"
+        notes.append(f"Brightness or colour differs and is {done}: {', '.join(drifted)}.")
+    sharper = [r for r in others if r.kept and r.sharpness > 1 / SMALLEST_SHARPNESS]
+    if sharper:
+        best = max(sharper, key=lambda r: r.sharpness)
+        notes.append(f'The keyframe is blurred; {best.name} is sharper: choose keyframe="sharpest".')
+    return notes

@@ -1,0 +1,197 @@
+"""Sub-pixel refinement of a global motion by enhanced correlation, coarse to fine and robust to what moves.
+
+Gauss–Newton on the correlation of two planes (Evangelidis & Psarakis 2008), in the inverse compositional form, so that
+the keyframe's gradients are prepared once for the whole burst. Differs from OpenCV's `findTransformECC`: pixels that
+disagree (moving objects, occlusions) lose their weight, and the expected deviation of the result is returned.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from burstmamba.correspondence.luma import gradients, smooth
+
+# Parameters of each motion model among those of a homography: x: ξ η 1, y: ξ η 1, perspective ξ η.
+MODELS = {"homography": list(range(8)), "affine": list(range(6)), "translation": [2, 5]}
+POINTS = 60_000  # more pixels of a large frame add time, not accuracy
+SMALLEST_LEVEL = 48
+# Aliasing moves an edge by about this many pixels between frames that are perfectly aligned.
+ALIASING = 0.15
+
+
+@dataclass(frozen=True)
+class Level:
+    """The keyframe at one resolution: points, values and the derivatives of the values by the motion."""
+
+    factor: int
+    sigma: float
+    points: Tensor
+    """(n, 2) pixels of this level."""
+    values: Tensor
+    """(n)."""
+    slope: Tensor
+    """(n): gradient magnitude per pixel."""
+    jacobian: Tensor
+    """(n, 8)."""
+    frame: np.ndarray
+    """3×3: pixels of this level → centred coordinates of about ±1."""
+
+
+@dataclass(frozen=True)
+class Refined:
+    """A refined motion."""
+
+    matrix: np.ndarray
+    """3×3, keyframe pixels → frame pixels."""
+    deviation: float
+    """Expected standard deviation in pixels, where it is worst (at the corners)."""
+    converged: bool
+
+
+def reduce_plane(plane: Tensor, factor: int) -> Tensor:
+    """Average (h, w) over factor×factor pixels."""
+    return plane if factor == 1 else F.avg_pool2d(plane[None, None], factor)[0, 0]
+
+
+def prepare(keyframe: Tensor, sigma: float) -> list[Level]:
+    """The keyframe's pyramid, coarsest first; `sigma` is the smoothing of the finest level in pixels."""
+    factors = [f for f in (16, 8, 4, 2) if min(keyframe.shape) // f >= SMALLEST_LEVEL]
+    steps = [(f, 1.0) for f in factors] + [(1, 2 * sigma), (1, sigma)]
+    return [_level(keyframe, factor, width) for factor, width in steps]
+
+
+def _level(keyframe: Tensor, factor: int, sigma: float) -> Level:
+    plane = smooth(reduce_plane(keyframe, factor), sigma)
+    gx, gy = gradients(plane)
+    slope = (gx.square() + gy.square()).sqrt()
+    index = _steepest(slope, POINTS)
+    h, w = plane.shape
+    y, x = (index // w).float(), (index % w).float()
+    size = max(h, w) / 2
+    xi, eta = (x - (w - 1) / 2) / size, (y - (h - 1) / 2) / size
+    along_x, along_y = gx.flatten()[index] * size, gy.flatten()[index] * size
+    radial = along_x * xi + along_y * eta
+    columns = [along_x * xi, along_x * eta, along_x, along_y * xi, along_y * eta, along_y, -radial * xi, -radial * eta]
+    frame = np.array([[1 / size, 0, -(w - 1) / 2 / size], [0, 1 / size, -(h - 1) / 2 / size], [0, 0, 1]])
+    return Level(
+        factor=factor,
+        sigma=sigma,
+        points=torch.stack((x, y), -1),
+        values=plane.flatten()[index],
+        slope=slope.flatten()[index],
+        jacobian=torch.stack(columns, -1),
+        frame=frame,
+    )
+
+
+def _steepest(slope: Tensor, count: int) -> Tensor:
+    """Flat indices of at most `count` pixels: the steepest one of every square block of (h, w)."""
+    h, w = slope.shape
+    block = int(np.ceil((h * w / count) ** 0.5))
+    if block <= 1:
+        return torch.arange(h * w)
+    _, index = F.max_pool2d(slope[None, None], block, return_indices=True)
+    return index.flatten()
+
+
+def refine(levels: list[Level], frame: Tensor, matrix: np.ndarray, model: str) -> Refined:
+    """Refine `matrix` (keyframe pixels → frame pixels) until the planes correlate best.
+
+    Args:
+        levels: the keyframe, from `prepare`.
+        frame: (h, w), the other plane.
+        matrix: 3×3 start, within a few pixels of the truth.
+        model: "homography", "affine" or "translation".
+    """
+    result = Refined(matrix, float("inf"), converged=False)
+    for level in levels:
+        plane = smooth(reduce_plane(frame, level.factor), level.sigma)
+        place = np.array(
+            [[level.factor, 0, (level.factor - 1) / 2], [0, level.factor, (level.factor - 1) / 2], [0, 0, 1]]
+        )
+        start = np.linalg.inv(place) @ result.matrix @ place
+        refined = _refine_level(level, plane, start, model)
+        if refined is None:
+            return Refined(matrix, float("inf"), converged=False)
+        result = Refined(
+            place @ refined.matrix @ np.linalg.inv(place), refined.deviation * level.factor, refined.converged
+        )
+    return result
+
+
+def _refine_level(level: Level, plane: Tensor, matrix: np.ndarray, model: str) -> Refined | None:
+    """Gauss–Newton on one level; None when the frames no longer overlap or the texture does not fix the motion."""
+    active = MODELS[model]
+    corners = np.array([[-1, -1, 1], [1, -1, 1], [-1, 1, 1], [1, 1, 1.0]]).T
+    half_extent = 1 / level.frame[0, 0]
+    scale = None
+    deviation, converged = float("inf"), False
+    for _ in range(15):
+        values, inside = sample_points(plane, level.points, matrix)
+        if int(inside.sum()) < max(20, 0.2 * len(inside)):
+            return None
+        t, i, j = level.values[inside], values[inside], level.jacobian[inside][:, active]
+        variance, scale = _variance(t, i, level.slope[inside], scale)
+        system = torch.cat((j, -i[:, None], -torch.ones_like(i)[:, None]), 1)
+        weighted = system * variance.reciprocal()[:, None]
+        normal = (weighted.T @ system).double()
+        try:
+            covariance = torch.linalg.inv(normal + 1e-9 * normal.diagonal().mean() * torch.eye(len(normal)))
+        except torch.linalg.LinAlgError:
+            return None
+        step = np.zeros(8)
+        step[active] = (covariance @ -(weighted.T @ t).double()).numpy()[: len(active)]
+        update = np.eye(3) + np.array([[step[0], step[1], step[2]], [step[3], step[4], step[5]], [step[6], step[7], 0]])
+        if not np.isfinite(update).all() or abs(np.linalg.det(update)) < 0.1:
+            return None
+        matrix = matrix @ np.linalg.inv(level.frame) @ np.linalg.inv(update) @ level.frame
+        matrix = matrix / matrix[2, 2]
+        deviation = (
+            _corner_deviation(covariance[: len(active), : len(active)].numpy(), active, level.sigma) * half_extent
+        )
+        moved = update @ corners
+        if np.abs(moved[:2] / moved[2] - corners[:2]).max() * half_extent < 2e-3:
+            converged = True
+            break
+    return Refined(matrix, deviation, converged)
+
+
+def _variance(t: Tensor, i: Tensor, slope: Tensor, scale: Tensor | None) -> tuple[Tensor, Tensor]:
+    """Expected squared residual of each pixel, larger where the residual says that it does not belong."""
+    centred = i - i.mean()
+    gain = (centred * (t - t.mean())).sum() / centred.square().sum().clamp(min=1e-12)
+    residual = gain * centred - (t - t.mean())
+    residual = residual - residual.median()
+    spread = 1.4826 * residual.abs().median().clamp(min=1e-5)
+    scale = spread if scale is None else torch.minimum(spread, scale)
+    expected = scale.square() + (ALIASING * slope).square()
+    return expected * (1 + residual.square() / (6 * expected)).square(), scale
+
+
+def _corner_deviation(covariance: np.ndarray, active: list[int], sigma: float) -> float:
+    """Largest standard deviation of the displacement of a corner, in centred coordinates."""
+    worst = 0.0
+    for x in (-1, 1):
+        for y in (-1, 1):
+            full = np.array([[x, y, 1, 0, 0, 0, -x * x, -x * y], [0, 0, 0, x, y, 1, -x * y, -y * y]])[:, active]
+            worst = max(worst, np.trace(full @ covariance @ full.T))
+    shared = max(1.0, 4 * np.pi * sigma**2)  # smoothing makes neighbours repeat each other
+    return float(np.sqrt(max(worst, 0) * shared))
+
+
+def sample_points(plane: Tensor, points: Tensor, matrix: np.ndarray) -> tuple[Tensor, Tensor]:
+    """Values of (h, w) at the images of points (n, 2), bicubic, and which of them lie inside."""
+    h, w = plane.shape
+    m = torch.from_numpy(matrix).float()
+    x, y = points.T
+    depth = m[2, 0] * x + m[2, 1] * y + m[2, 2]
+    u = (m[0, 0] * x + m[0, 1] * y + m[0, 2]) / depth
+    v = (m[1, 0] * x + m[1, 1] * y + m[1, 2]) / depth
+    inside = (u >= 0) & (u <= w - 1) & (v >= 0) & (v <= h - 1) & (depth > 0.1)
+    grid = torch.stack((2 * u / max(w - 1, 1) - 1, 2 * v / max(h - 1, 1) - 1), -1)[None, None]
+    return F.grid_sample(plane[None, None], grid, "bicubic", "border", align_corners=True)[0, 0, 0], inside

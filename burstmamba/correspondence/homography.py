@@ -1,0 +1,188 @@
+"""Global motion of each frame: SIFT + FLANN + RANSAC as in the paper (§3), refined to sub-pixel by ECC."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+
+import cv2
+import numpy as np
+import torch
+from torch import Tensor
+
+from burstmamba.correspondence import ecc
+from burstmamba.correspondence.field import pixel_grid
+from burstmamba.correspondence.luma import Luma, gradients, smooth
+
+log = logging.getLogger(__name__)
+
+SIFT_SIDE = 800  # features are looked for on planes of at most this size; ECC does the rest
+ENOUGH_MATCHES = {"homography": 16, "affine": 8}
+# A model whose expected error at the corners is above this gives way to a simpler one.
+WORST_DEVIATION = 0.3
+
+
+@dataclass(frozen=True)
+class GlobalMotion:
+    """One motion for the whole frame."""
+
+    matrix: np.ndarray
+    """3×3 float64: a keyframe pixel (x, y, 1) is seen at matrix·(x, y, 1) of the frame."""
+    model: str
+    """"homography", "affine" or "translation"; "identity" where there is nothing to hold on to."""
+
+    def displacement(self, size: tuple[int, int]) -> Tensor:
+        """(2, h, w) pixels, keyframe → frame."""
+        return project(self.matrix, pixels(size))
+
+    def inverse_displacement(self, size: tuple[int, int]) -> Tensor:
+        """(2, h, w) pixels, frame → keyframe."""
+        return project(np.linalg.inv(self.matrix), pixels(size))
+
+
+def project(matrix: np.ndarray, points: Tensor) -> Tensor:
+    """Displacement (2, h, w) in pixels that a 3×3 homography gives to points (2, h, w)."""
+    # Only what differs from the identity is multiplied out: float32 then keeps 1e-4 px on the largest frames.
+    x, y = points
+    rest = torch.from_numpy(matrix / matrix[2, 2] - np.eye(3)).float()
+    bend = rest[2, 0] * x + rest[2, 1] * y
+    dx = (rest[0, 0] * x + rest[0, 1] * y + rest[0, 2] - x * bend) / (1 + bend)
+    dy = (rest[1, 0] * x + rest[1, 1] * y + rest[1, 2] - y * bend) / (1 + bend)
+    return torch.stack((dx, dy))
+
+
+def pixels(size: tuple[int, int]) -> Tensor:
+    """(2, h, w): x and y of every pixel of an image of `size`."""
+    return pixel_grid(torch.empty(1, 1, *size))[0]
+
+
+def estimate_global_motion(planes: Luma) -> list[GlobalMotion]:
+    """The motion of every plane against plane 0, in plane pixels; plane 0 itself does not move."""
+    keyframe = planes.planes[0]
+    motions = [GlobalMotion(np.eye(3), "identity")]
+    if len(planes.planes) == 1:
+        return motions
+    if not has_texture(keyframe, planes.noise):
+        log.warning("the keyframe has no texture to align to: the frames are taken as they are")
+        return motions * len(planes.planes)
+    sigma = smoothing(planes.noise)
+    levels = ecc.prepare(keyframe, sigma)
+    features = _features(keyframe, sigma)
+    for index, plane in enumerate(planes.planes[1:], start=1):
+        motions.append(_estimate_one(keyframe, plane, levels, features, sigma, index))
+    return motions
+
+
+def smoothing(noise: float) -> float:
+    """Gaussian width in pixels that suits a noise level; ECC averages noise itself, so little more helps (measured)."""
+    return float(np.clip(0.7 + 3 * noise, 0.7, 1.2))
+
+
+def has_texture(plane: Tensor, noise: float) -> bool:
+    """Whether anything but noise is seen: some hundredth of the plane has slopes beyond what noise gives."""
+    if min(plane.shape) < 8:
+        return False
+    sigma = 2.0
+    gx, gy = gradients(smooth(plane, sigma))
+    strength = (gx.square() + gy.square()).flatten()
+    # Slope variance of white noise behind a Gaussian of this width, per axis.
+    expected = noise**2 / (8 * np.pi * sigma**4) * 2
+    top = torch.quantile(strength[:: max(1, len(strength) // 1_000_000)], 0.95)
+    return bool(top > max(12 * expected, 1e-8))
+
+
+def _estimate_one(keyframe, plane, levels, features, sigma: float, index: int) -> GlobalMotion:
+    if not has_texture(plane, 0.0):
+        log.warning("frame %d has no texture to align: it is taken as it is", index)
+        return GlobalMotion(np.eye(3), "identity")
+    start, model = _start(keyframe, plane, features, sigma)
+    for simpler in list(ecc.MODELS)[list(ecc.MODELS).index(model) :]:
+        refined = ecc.refine(levels, plane, start, simpler)
+        if refined.deviation <= WORST_DEVIATION and _plausible(refined.matrix, plane.shape):
+            if simpler != "homography":
+                log.info("frame %d: too little texture for a homography, aligned by %s", index, simpler)
+            return GlobalMotion(refined.matrix, simpler)
+    log.info("frame %d: the refinement found no motion that its texture supports", index)
+    return GlobalMotion(start, model)
+
+
+def _start(keyframe: Tensor, plane: Tensor, features, sigma: float) -> tuple[np.ndarray, str]:
+    """A first motion by matched features, or by the best whole-frame shift when that correlates better."""
+    candidates = [(np.eye(3), "homography")]
+    found = _match(features, _features(plane, sigma))
+    if found is not None:
+        candidates.append(found)
+    candidates.append((_shift(keyframe, plane), "homography" if found is None else found[1]))
+    candidates = [c for c in candidates if _plausible(c[0], plane.shape)]
+    return max(candidates, key=lambda candidate: _correlation(keyframe, plane, candidate[0]))
+
+
+def _plausible(matrix: np.ndarray, shape) -> bool:
+    """Whether a frame of a burst can have moved like this: no mirror, no fold, sizes within a factor of 2."""
+    h, w = shape
+    corners = np.array([[0, 0, 1], [w - 1, 0, 1], [w - 1, h - 1, 1], [0, h - 1, 1.0]]).T
+    moved = matrix @ corners
+    if not np.isfinite(moved).all() or (moved[2] < 0.2).any():
+        return False
+    x, y = moved[:2] / moved[2]
+    area = 0.5 * (x @ np.roll(y, -1) - y @ np.roll(x, -1)) / max((w - 1) * (h - 1), 1)
+    return 0.25 < area < 4
+
+
+def _features(plane: Tensor, sigma: float):
+    """SIFT keypoints (n, 2) in plane pixels and descriptors of a plane (h, w)."""
+    factor = max(1, -(-max(plane.shape) // SIFT_SIDE))
+    small = smooth(ecc.reduce_plane(plane, factor), 0.5 * sigma)
+    low, high = np.quantile(small.numpy(), (0.005, 0.995))
+    eight = ((small - float(low)) * (255 / max(float(high - low), 1e-6))).clamp(0, 255).byte().numpy()
+    keypoints, descriptors = cv2.SIFT_create(nfeatures=1000, contrastThreshold=0.02).detectAndCompute(eight, None)
+    points = np.array([k.pt for k in keypoints], np.float64).reshape(-1, 2) * factor + (factor - 1) / 2
+    return points, descriptors
+
+
+def _match(keyframe, frame) -> tuple[np.ndarray, str] | None:
+    """RANSAC over matched features: a homography, an affine map when they are few, None when they are too few."""
+    (points, descriptors), (others, other_descriptors) = keyframe, frame
+    if min(len(points), len(others)) < ENOUGH_MATCHES["affine"]:
+        return None
+    # FLANN's exhaustive index: exact and repeatable, and quick enough for a thousand features.
+    matcher = cv2.FlannBasedMatcher({"algorithm": 0}, {})
+    pairs = [m for m in matcher.knnMatch(descriptors, other_descriptors, k=2) if len(m) == 2]
+    good = [best for best, second in pairs if best.distance < 0.8 * second.distance]
+    a = points[[m.queryIdx for m in good]].reshape(-1, 1, 2)
+    b = others[[m.trainIdx for m in good]].reshape(-1, 1, 2)
+    cv2.setRNGSeed(0)
+    if len(good) >= ENOUGH_MATCHES["homography"]:
+        matrix, inliers = cv2.findHomography(a, b, cv2.RANSAC, 2.0)
+        if matrix is not None and inliers.sum() >= ENOUGH_MATCHES["homography"]:
+            return matrix, "homography"
+    if len(good) >= ENOUGH_MATCHES["affine"]:
+        matrix, inliers = cv2.estimateAffine2D(a, b, method=cv2.RANSAC, ransacReprojThreshold=2.0)
+        if matrix is not None and inliers.sum() >= ENOUGH_MATCHES["affine"]:
+            return np.vstack((matrix, [0, 0, 1])), "affine"
+    return None
+
+
+def _shift(keyframe: Tensor, plane: Tensor) -> np.ndarray:
+    """The whole-frame shift that phase correlation finds."""
+    factor = max(1, -(-max(plane.shape) // SIFT_SIDE))
+    a, b = (smooth(ecc.reduce_plane(p, factor), 1.0).numpy().astype(np.float64) for p in (keyframe, plane))
+    window = cv2.createHanningWindow(a.shape[::-1], cv2.CV_64F)
+    (dx, dy), _ = cv2.phaseCorrelate(a - a.mean(), b - b.mean(), window)
+    matrix = np.eye(3)
+    matrix[:2, 2] = np.clip((dx, dy), -max(a.shape), max(a.shape)) if np.isfinite((dx, dy)).all() else 0.0
+    matrix[:2, 2] *= factor
+    return matrix
+
+
+def _correlation(keyframe: Tensor, plane: Tensor, matrix: np.ndarray) -> float:
+    """How well two planes agree under a motion, judged on small versions of them."""
+    factor = max(1, -(-max(plane.shape) // 200))
+    a, b = (smooth(ecc.reduce_plane(p, factor), 1.0) for p in (keyframe, plane))
+    place = np.array([[factor, 0, (factor - 1) / 2], [0, factor, (factor - 1) / 2], [0, 0, 1]])
+    small = np.linalg.inv(place) @ matrix @ place
+    points = pixel_grid(a)[0].flatten(1).T
+    values, inside = ecc.sample_points(b, points, small)
+    if inside.sum() < 0.2 * inside.numel():
+        return -1.0
+    return float(torch.corrcoef(torch.stack((a.flatten()[inside], values[inside])))[0, 1].nan_to_num(-1.0))
