@@ -15,7 +15,7 @@ from safetensors.torch import save
 from torch import Tensor
 
 from burstmamba.errors import InputError
-from burstmamba.model.burstmamba import BurstMamba
+from burstmamba.model.burstmamba import BurstMamba, image_mean
 from burstmamba.model.config import ModelConfig
 
 WEIGHTS = Path(__file__).parent / "weights"
@@ -110,8 +110,8 @@ def load_checkpoint(path: str | Path, device: torch.device | str = "cpu") -> Bur
         if tensor.shape != expected[name].shape:
             needed = tuple(expected[name].shape)
             raise InputError(f"{path}: {name} has shape {tuple(tensor.shape)}, its configuration needs {needed}.")
-    model = BurstMamba(config)
-    model.load_state_dict({name: tensor.float() for name, tensor in file.weights.items()})
+    model.load_state_dict({name: tensor.float() for name, tensor in file.weights.items()}, assign=True)
+    model.register_buffer("mean", image_mean(config), persistent=False)
     return model.to(device).eval()
 
 

@@ -17,6 +17,11 @@ from burstmamba.model.keyframe_stream import KeyframeStream
 RGB_MEAN = (0.4488, 0.4371, 0.4040)
 
 
+def image_mean(config: ModelConfig) -> Tensor:
+    """(1, 3, 1, 1): what is subtracted from RGB frames and added back; 0 for a mosaic."""
+    return torch.tensor(RGB_MEAN if config.in_channels == 3 else (0.0, 0.0, 0.0)).view(1, 3, 1, 1)
+
+
 class BurstMamba(nn.Module):
     """The network. With one frame the burst stream is detached and it is single-image super-resolution."""
 
@@ -27,8 +32,7 @@ class BurstMamba(nn.Module):
         self.config = config
         self.keyframe = KeyframeStream(config)
         self.burst = BurstStream(config) if config.burst_channels else None
-        mean = RGB_MEAN if config.in_channels == 3 else (0.0, 0.0, 0.0)
-        self.register_buffer("mean", torch.tensor(mean).view(1, 3, 1, 1), persistent=False)
+        self.register_buffer("mean", image_mean(config), persistent=False)
         self.recompute_stages = False
         """Trade time for memory in training: store only each stage's input."""
 

@@ -117,12 +117,12 @@ LIGHT = ModelConfig(
     drop_path=0.0,
     burst_channels=24,
     burst_state=8,
-    psi_channels=8,
+    psi_channels=16,
     use_confidence=True,
     use_phase=True,
     global_skip="bicubic",
 )
-TINY = replace(LIGHT, channels=16, blocks=(1, 1), state=4, burst_channels=8, burst_state=4)
+TINY = replace(LIGHT, channels=16, blocks=(1, 1), state=4, burst_channels=8, burst_state=4, psi_channels=8)
 
 PRESETS = {
     "paper": PAPER,

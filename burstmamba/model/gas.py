@@ -18,6 +18,8 @@ class WaveletCondition(nn.Module):
     def __init__(self, channels: int, psi_channels: int) -> None:
         super().__init__()
         self.project = nn.Linear(12 * channels, psi_channels)
+        # B and C are linear in ψ, and messages in B·C: around ψ = 0 frames would hardly talk (docs/decisions/0011).
+        nn.init.normal_(self.project.bias)
 
     def forward(self, features: Tensor) -> Tensor:
         """(n, h, w, c) → (n, h, w, p).

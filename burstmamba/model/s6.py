@@ -18,9 +18,9 @@ def initial_A_log(k: int, d: int, n: int) -> Tensor:
     return torch.log(torch.arange(1, n + 1, dtype=torch.float32)).repeat(k, d, 1)
 
 
-def initial_delta_bias(k: int, d: int) -> Tensor:
-    """(k, d): biases whose softplus is log-uniform in [1e-3, 1e-1], at least 1e-4."""
-    step = torch.exp(torch.empty(k, d).uniform_(math.log(1e-3), math.log(1e-1))).clamp(min=1e-4)
+def initial_delta_bias(k: int, d: int, smallest: float = 1e-3, largest: float = 1e-1) -> Tensor:
+    """(k, d): biases whose softplus is log-uniform between the two, at least 1e-4."""
+    step = torch.exp(torch.empty(k, d).uniform_(math.log(smallest), math.log(largest))).clamp(min=1e-4)
     return step + torch.log(-torch.expm1(-step))
 
 
@@ -42,13 +42,12 @@ class S6(nn.Module):
         condition_channels = d if condition_channels is None else condition_channels
         self.in_proj = nn.Linear(channels + phase_channels, 2 * d, bias=False)
         self.heads = nn.Linear(condition_channels, k * sum(self.splits), bias=False)
-        self.delta_bias = nn.Parameter(initial_delta_bias(k, d))
+        # Differs from the paper: a burst is a short sequence, so Δ starts where 14 frames mix (docs/decisions/0011).
+        self.delta_bias = nn.Parameter(initial_delta_bias(k, d, 1e-2, 0.5))
         self.A_log = nn.Parameter(initial_A_log(k, d, state))
         self.D = nn.Parameter(torch.ones(k, d))
         self.norm = nn.LayerNorm(d)
         self.out_proj = nn.Linear(d, channels, bias=False)
-        for linear in (self.in_proj, self.out_proj):
-            nn.init.trunc_normal_(linear.weight, std=0.02)
 
     def forward(self, tokens: Tensor, psi: Tensor | None, weight: Tensor | None) -> Tensor:
         """Pass messages between the frames of each pixel.

@@ -1,6 +1,7 @@
 import json
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 import torch
@@ -28,19 +29,14 @@ def test_light_stays_under_its_bound(name):
     assert cost.total("paper") <= 8e9 and keyframe > 0.5 * cost.total("paper")
 
 
-@pytest.mark.parametrize("name", ["tiny", "tiny-raw", "paper"])
+@pytest.mark.parametrize("name", ["tiny", "tiny-raw", "paper shortened"])
 @pytest.mark.parametrize("frames", [1, 3])
 def test_dense_count_equals_pytorchs(name, frames):
     """Convolutions and matrix products of the real network, counted by PyTorch (2 a MAC)."""
-    config = preset(name)
-    with torch.device("meta"):
-        model = BurstMamba(config)
-        images = torch.rand(1, frames, config.in_channels, 8, 6)
+    config = replace(preset("paper"), blocks=(1, 2)) if name == "paper shortened" else preset(name)
+    model = BurstMamba(config)
     with FlopCounterMode(display=False) as counter, torch.no_grad():
-        try:
-            model(images)
-        except NotImplementedError:
-            pytest.skip("an operator of the network has no meta implementation")
+        model(torch.rand(1, frames, config.in_channels, 8, 6))
     parts = measure_complexity(config, 8, 6, frames)
     total = sum_operations((*parts.keyframe.values(), *parts.burst.values()))
     # On axes this short the wavelet's filters are dense matrices: h taps instead of 13 or 19.

@@ -1,0 +1,191 @@
+from dataclasses import replace
+
+import pytest
+import torch
+
+from burstmamba import Correspondence, InputError
+from burstmamba.model.burstmamba import BurstMamba
+from burstmamba.model.config import PRESETS, ModelConfig, preset
+from burstmamba.model.gas import GatherAggregateScatter
+
+TINY = preset("tiny")
+
+
+def build(config: ModelConfig = TINY) -> BurstMamba:
+    """A network whose burst stream speaks: its projections start at zero, which would hide everything."""
+    torch.manual_seed(0)
+    model = BurstMamba(config).eval()
+    if model.burst is not None:
+        for projection in model.burst.projections:
+            torch.nn.init.normal_(projection.weight, std=0.1)
+    return model
+
+
+def random_maps(b, l, h, w, size=1.5):
+    maps = size * (2 * torch.rand(b, l, 2, h, w) - 1)
+    maps[:, 0] = 0
+    return Correspondence(maps, -maps)
+
+
+def test_parameter_counts_are_the_papers():
+    with torch.device("meta"):
+        model = BurstMamba(preset("paper"))
+    assert sum(p.numel() for p in model.keyframe.parameters()) == 20_569_575
+    assert sum(p.numel() for p in model.burst.parameters()) == 794_040
+
+
+@pytest.mark.parametrize("name", ["tiny", "tiny-raw", "tiny-single"])
+@pytest.mark.parametrize("size", [(6, 8), (5, 7), (1, 1), (2, 9)])
+def test_shapes(name, size):
+    config = preset(name)
+    frames = torch.rand(2, 3, config.in_channels, *size)
+    with torch.no_grad():
+        assert build(config)(frames, random_maps(2, 3, *size)).shape == (2, 3, 4 * size[0], 4 * size[1])
+
+
+@pytest.mark.parametrize("scale", [2, 3, 4])
+@pytest.mark.parametrize("head", [0, 8])
+def test_shapes_of_each_scale(scale, head):
+    model = build(replace(TINY, scale=scale, head_channels=head))
+    with torch.no_grad():
+        assert model(torch.rand(1, 1, 3, 5, 6)).shape == (1, 3, 5 * scale, 6 * scale)
+
+
+def test_one_frame_is_the_keyframe_stream_bit_for_bit():
+    model, frames = build(), torch.rand(2, 4, 3, 7, 6)
+    single = BurstMamba(TINY.single()).eval()
+    single.load_state_dict({k: v for k, v in model.state_dict().items() if k.startswith("keyframe.")})
+    with torch.no_grad():
+        assert torch.equal(model(frames[:, :1]), single(frames))
+
+
+def test_further_frames_reach_the_keyframe_stream_only_through_project():
+    model, frames, maps = build(), torch.rand(1, 4, 3, 7, 6), random_maps(1, 4, 7, 6)
+    with torch.no_grad():
+        with_burst = model(frames, maps)
+        for projection in model.burst.projections:
+            torch.nn.init.zeros_(projection.weight)
+        assert not torch.allclose(with_burst, model(frames, maps), atol=1e-4)
+        assert torch.equal(model(frames, maps), model(frames[:, :1]))
+
+
+def test_burst_features_do_not_see_the_keyframe_stream():
+    model, frames, maps = build(), torch.rand(1, 3, 3, 6, 5), random_maps(1, 3, 6, 5)
+    seen = []
+    model.burst.stages[-1].register_forward_hook(lambda module, inputs, output: seen.append(output))
+    with torch.no_grad():
+        model(frames, maps)
+        for parameter in model.keyframe.parameters():
+            parameter.add_(torch.randn_like(parameter))
+        model(frames, maps)
+    assert torch.equal(seen[0], seen[1])
+
+
+def test_identity_maps_make_gas_plain_message_passing():
+    torch.manual_seed(0)
+    config = replace(TINY, use_phase=False)
+    gas, features = GatherAggregateScatter(config).eval(), torch.randn(1, 3, 6, 5, 8)
+    with torch.no_grad():
+        psi = gas.psi(features.flatten(0, 1)).unflatten(0, (1, 3))
+        expected = gas.s6(gas.norm(features), psi, None)
+        maps = Correspondence.identity(features.movedim(-1, 2))
+        assert torch.allclose(gas(features, maps), expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("selectivity", ["wavelet", "content"])
+def test_zero_confidence_equals_leaving_the_frame_out(selectivity):
+    model = build(replace(TINY, selectivity=selectivity))
+    frames, maps = torch.rand(1, 4, 3, 7, 6), random_maps(1, 4, 7, 6)
+    confidence = torch.ones(1, 4, 1, 7, 6)
+    confidence[:, 2] = 0
+    distrusted = Correspondence(maps.to_frame, maps.to_keyframe, confidence)
+    keep = [0, 1, 3]
+    with torch.no_grad():
+        expected = model(frames[:, keep], maps.select(keep))
+        assert torch.allclose(model(frames, distrusted), expected, atol=1e-5)
+        assert not torch.allclose(model(frames, maps), expected, atol=1e-4)
+
+
+def test_confidence_is_ignored_in_the_papers_configuration():
+    model = build(replace(TINY, use_confidence=False))
+    frames, maps = torch.rand(1, 3, 3, 5, 5), random_maps(1, 3, 5, 5)
+    distrusted = Correspondence(maps.to_frame, maps.to_keyframe, torch.zeros(1, 3, 1, 5, 5))
+    with torch.no_grad():
+        assert torch.equal(model(frames, maps), model(frames, distrusted))
+
+
+def test_whole_pixel_motion_does_not_change_the_phase():
+    """The sub-pixel phase that tokens carry is periodic: a whole-pixel displacement looks like none."""
+    from burstmamba.model.gas import sampling_phase
+
+    still, moved = torch.zeros(1, 2, 2, 4, 5), torch.full((1, 2, 2, 4, 5), 3.0)
+    assert torch.allclose(sampling_phase(still, (1,)), sampling_phase(moved, (1,)), atol=1e-5)
+    assert not torch.allclose(sampling_phase(still, (2,)), sampling_phase(moved, (2,)), atol=1e-2)
+
+
+def test_batch_equals_one_by_one():
+    model, frames, maps = build(), torch.rand(3, 3, 3, 6, 7), random_maps(3, 3, 6, 7)
+    with torch.no_grad():
+        together = model(frames, maps)
+        alone = [model(frames[i : i + 1], maps.apply(lambda t, i=i: t[i : i + 1])) for i in range(3)]
+    assert torch.allclose(together, torch.cat(alone), atol=1e-5)
+
+
+def test_gradients_reach_every_parameter_and_survive_recomputation():
+    model, frames, maps = build().train(), torch.rand(1, 3, 3, 6, 6), random_maps(1, 3, 6, 6)
+    model(frames, maps).square().mean().backward()
+    plain = {name: parameter.grad.clone() for name, parameter in model.named_parameters()}
+    assert all(gradient.abs().max() > 0 for gradient in plain.values())
+    model.zero_grad()
+    model.recompute_stages = True
+    model(frames, maps).square().mean().backward()
+    assert all(torch.allclose(plain[n], p.grad, rtol=1e-4, atol=1e-7) for n, p in model.named_parameters())
+
+
+def test_drop_path_acts_in_training_only():
+    model = build(replace(TINY, drop_path=0.9))
+    frames = torch.rand(1, 1, 3, 6, 6)
+    with torch.no_grad():
+        assert torch.equal(model(frames), model(frames))
+        assert len({model.train()(frames).sum().item() for _ in range(8)}) > 1
+
+
+def test_freeze():
+    model = build()
+    assert model.freeze("keyframe.") == len(list(model.keyframe.parameters()))
+    assert not any(p.requires_grad for p in model.keyframe.parameters())
+    assert all(p.requires_grad for p in model.burst.parameters())
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_presets_build(name):
+    with torch.device("meta"):
+        model = BurstMamba(preset(name))
+        assert model.burst is not None and BurstMamba(preset(f"{name}-single")).burst is None
+    if name.startswith("light"):
+        assert preset(name).channels % 8 == preset(name).burst_channels % 8 == 0
+
+
+@pytest.mark.parametrize(
+    ("frames", "message"),
+    [
+        (torch.rand(2, 3, 8, 8), r"5 dimensions \(b, l, c, h, w\), got shape \(2, 3, 8, 8\)"),
+        (torch.zeros(1, 0, 3, 8, 8), "at least one frame"),
+        (torch.zeros(1, 2, 3, 8, 8, dtype=torch.uint8), "floating point in .0, 1., got torch.uint8"),
+        (torch.full((1, 2, 3, 8, 8), float("nan")), "NaN"),
+        (torch.rand(1, 2, 1, 8, 8), "takes RGB frames"),
+        ([[1.0]], "must be a tensor"),
+    ],
+)
+def test_errors_of_frames(frames, message):
+    with pytest.raises(InputError, match=message):
+        build()(frames)
+
+
+def test_errors_of_maps_and_presets():
+    with pytest.raises(InputError, match=r"maps must be \(1, 2, 2, 8, 8\).*got \(1, 2, 2, 8, 9\)"):
+        build()(torch.rand(1, 2, 3, 8, 8), random_maps(1, 2, 8, 9))
+    with pytest.raises(InputError, match="unknown preset 'ligth'.*Did you mean 'light'"):
+        preset("ligth")
+    with pytest.raises(InputError, match="scale must be one of 2, 3, 4, got 5"):
+        ModelConfig(scale=5)

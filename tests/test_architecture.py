@@ -1,0 +1,48 @@
+"""The house rules that a machine can check."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).parents[1] / "burstmamba"
+# part -> parts of the package it may import; `burst`, `errors` and `correspondence` are leaves for everyone.
+LEAVES = {"errors", "burst", "correspondence"}
+ALLOWED = {
+    "errors": set(),
+    "burst": {"errors"},
+    "correspondence": {"errors", "burst", "correspondence", "kernels"},
+    "kernels": {"errors", "kernels"},
+    "model": LEAVES | {"kernels", "model"},
+    "checkpoint": LEAVES | {"model", "kernels", "hub"},
+    "files": LEAVES | {"files"},
+    "synthesis": LEAVES | {"synthesis", "data"},
+    "data": LEAVES | {"data", "synthesis", "files"},
+    "training": LEAVES
+    | {"training", "model", "kernels", "checkpoint", "data", "synthesis", "evaluation", "recipes", "files"},
+    "recipes": {"recipes", "training", "model", "synthesis", "data", "errors"},
+}
+
+
+def imports_of(path: Path) -> set[str]:
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] == "burstmamba":
+            found.add((node.module.split(".") + ["__init__"])[1])
+        elif isinstance(node, ast.Import):
+            found |= {alias.name.split(".")[1] for alias in node.names if alias.name.startswith("burstmamba.")}
+    return found - {"__init__"}
+
+
+@pytest.mark.parametrize("part", sorted(ALLOWED))
+def test_imports_point_one_way(part):
+    files = [PACKAGE / f"{part}.py"] if (PACKAGE / f"{part}.py").exists() else list((PACKAGE / part).rglob("*.py"))
+    assert files
+    for file in files:
+        assert imports_of(file) <= ALLOWED[part], f"{file.relative_to(PACKAGE)} imports against the direction"
+
+
+def test_burst_stream_receives_no_keyframe_feature():
+    source = (PACKAGE / "model" / "burst_stream.py").read_text()
+    arguments = {a.arg for n in ast.walk(ast.parse(source)) if isinstance(n, ast.FunctionDef) for a in n.args.args}
+    assert arguments <= {"self", "config", "features", "correspondence", "frames", "stage"}

@@ -1,0 +1,154 @@
+import json
+import os
+import subprocess
+import sys
+import time
+
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from burstmamba import InputError
+from burstmamba.checkpoint import load_checkpoint, load_model, read_checkpoint, save_checkpoint
+from burstmamba.model.burstmamba import BurstMamba
+from burstmamba.model.config import ModelConfig, preset
+from burstmamba.model.mambair import from_mambair
+
+
+@pytest.fixture
+def model():
+    torch.manual_seed(0)
+    return BurstMamba(preset("tiny")).eval()
+
+
+def test_round_trip(model, tmp_path):
+    save_checkpoint(tmp_path / "m.safetensors", model, half=False, notes={"steps": "7"})
+    again = load_checkpoint(tmp_path / "m.safetensors")
+    assert again.config == model.config and not again.training
+    assert all(torch.equal(a, b) for a, b in zip(model.parameters(), again.parameters(), strict=True))
+    assert read_checkpoint(tmp_path / "m.safetensors").notes["steps"] == "7"
+
+
+def test_half_precision_halves_the_file(model, tmp_path):
+    save_checkpoint(tmp_path / "h.safetensors", model)
+    save_checkpoint(tmp_path / "f.safetensors", model, half=False)
+    sizes = [(tmp_path / name).stat().st_size for name in ("h.safetensors", "f.safetensors")]
+    assert sizes[0] < 0.7 * sizes[1]
+    frames = torch.rand(1, 2, 3, 6, 6)
+    with torch.no_grad():
+        assert torch.allclose(load_checkpoint(tmp_path / "h.safetensors")(frames), model(frames), atol=5e-3)
+
+
+def test_keyframe_only_file_is_the_single_image_network(model, tmp_path):
+    state = {name: tensor for name, tensor in model.state_dict().items() if name.startswith("keyframe.")}
+    save_checkpoint(tmp_path / "k.safetensors", model, state=state, half=False)
+    single = load_checkpoint(tmp_path / "k.safetensors")
+    assert single.burst is None
+    frames = torch.rand(1, 1, 3, 5, 5)
+    with torch.no_grad():
+        assert torch.equal(single(frames), model(frames))
+
+
+def test_an_interrupted_write_leaves_the_old_file(model, tmp_path, monkeypatch):
+    path = tmp_path / "m.safetensors"
+    save_checkpoint(path, model)
+    before = path.read_bytes()
+
+    def fail(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", fail)
+    with pytest.raises(InputError, match="cannot write .*No space left on device"):
+        save_checkpoint(path, model)
+    assert path.read_bytes() == before and list(tmp_path.iterdir()) == [path]
+
+
+def test_errors(model, tmp_path):
+    path = tmp_path / "m.safetensors"
+    save_checkpoint(path, model)
+    whole = path.read_bytes()
+    (tmp_path / "cut.safetensors").write_bytes(whole[: len(whole) // 2])
+    (tmp_path / "text.safetensors").write_text("hello")
+    save_file({"a": torch.zeros(1)}, tmp_path / "foreign.safetensors")
+    config = preset("tiny").to_json()
+    save_file({"keyframe.norm.weight": torch.zeros(16)}, tmp_path / "few.safetensors", {"config": config})
+    wrong = {name: tensor.contiguous() for name, tensor in model.state_dict().items()}
+    wrong["keyframe.norm.weight"] = torch.zeros(17)
+    save_file(wrong, tmp_path / "shape.safetensors", {"config": config})
+    cases = {
+        "missing.safetensors": "no checkpoint at",
+        "cut.safetensors": "not a complete safetensors file",
+        "text.safetensors": "not a complete safetensors file",
+        "foreign.safetensors": "no BurstMamba configuration",
+        "few.safetensors": "lacks .* weights",
+        "shape.safetensors": r"keyframe.norm.weight has shape \(17,\), its configuration needs \(16,\)",
+    }
+    for name, message in cases.items():
+        with pytest.raises(InputError, match=message):
+            load_checkpoint(tmp_path / name)
+    with pytest.raises(InputError, match="no model 'nonsense': give a shipped name"):
+        load_model("nonsense")
+    newer = json.dumps({**json.loads(config), "warp_drive": 9})
+    with pytest.raises(InputError, match="unknown model setting.* warp_drive"):
+        ModelConfig.from_json(newer)
+
+
+def mambair_names(stages=6, blocks=6):
+    """Every weight name of MambaIR's classical ×4 network."""
+    both = ("weight", "bias")
+    names = [
+        f"{part}.{kind}" for part in ("conv_first", "patch_embed.norm", "norm", "conv_after_body") for kind in both
+    ]
+    names += [
+        f"{part}.{kind}"
+        for part in ("conv_before_upsample.0", "upsample.0", "upsample.2", "conv_last")
+        for kind in both
+    ]
+    for g in range(stages):
+        names += [f"layers.{g}.conv.{kind}" for kind in both]
+        for i in range(blocks):
+            block = f"layers.{g}.residual_group.blocks.{i}"
+            attention = f"{block}.self_attention"
+            names += [f"{block}.{part}.{kind}" for part in ("ln_1", "ln_2") for kind in both]
+            names += [f"{block}.skip_scale", f"{block}.skip_scale2"]
+            names += [
+                f"{attention}.{part}" for part in ("x_proj_weight", "dt_projs_weight", "dt_projs_bias", "A_logs", "Ds")
+            ]
+            names += [f"{attention}.in_proj.weight", f"{attention}.out_proj.weight"]
+            names += [f"{attention}.{part}.{kind}" for part in ("conv2d", "out_norm") for kind in both]
+            cab = ("cab.0", "cab.2", "cab.3.attention.1", "cab.3.attention.3")
+            names += [f"{block}.conv_blk.{part}.{kind}" for part in cab for kind in both]
+    return names
+
+
+def test_mambair_names_cover_the_keyframe_stream():
+    with torch.device("meta"):
+        model = BurstMamba(preset("paper-single"))
+    expected = model.state_dict()
+    translated = from_mambair({name: torch.zeros(1440, 16) for name in mambair_names()})
+    assert set(translated) == set(expected)
+    A = torch.arange(1440 * 16.0).view(1440, 16)
+    name = "layers.2.residual_group.blocks.3.self_attention.A_logs"
+    moved = from_mambair({name: A})["keyframe.stages.2.blocks.3.scan.A_log"]
+    assert moved.shape == (4, 360, 16) and torch.equal(moved[1], A[360:720])
+    with pytest.raises(InputError, match="not a weight of MambaIR"):
+        from_mambair({"layers.0.mlp.fc1.weight": torch.zeros(1)})
+
+
+@pytest.mark.slow
+def test_loading_takes_less_than_a_second_after_imports(model, tmp_path):
+    save_checkpoint(tmp_path / "m.safetensors", BurstMamba(preset("light")))
+    start = time.perf_counter()
+    load_checkpoint(tmp_path / "m.safetensors")
+    assert time.perf_counter() - start < 1
+
+
+def test_import_is_light():
+    """Importing the package compiles nothing and pulls in no heavy extra."""
+    code = (
+        "import sys, burstmamba; "
+        "heavy = {'cv2', 'gradio', 'torchvision', 'rawpy', 'matplotlib', 'triton', 'ray'}; "
+        "print(sorted(heavy & set(sys.modules)))"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert result.stdout.strip() == "[]"
