@@ -44,16 +44,16 @@ def synthesize_handheld(photos: Tensor, config: SynthesisConfig, dice: Dice, *, 
     clean, foreign = _render(light, scene, config, dice)
     exact = replace(exact, confidence=exact.confidence * ~foreign[:, :, None, None, None])
     sharp = _sharp(light, scene)
-    camera = _draw_camera(dice, processed, config)
+    camera = draw_camera(dice, processed, config)
     noise = (0.25 * camera.shot + camera.read).sqrt()
     given = exact
     if config.maps == "estimated":
         seen = map_errors.as_seen(scene, config, dice)
         given = map_errors.estimated(seen, scene.grid, exact, clean, noise, foreign, config, dice)
-    develop = _record if raw else _photograph
+    develop = record if raw else _photograph
     frames, target = develop(clean, sharp, camera, processed, config, dice)
     frames, given, exact = _duplicate(frames, given, exact, config, dice)
-    return Sample(frames, target, given, exact, _describe(camera, raw) if cameras else ())
+    return Sample(frames, target, given, exact, describe(camera, raw) if cameras else ())
 
 
 def _even(photos: Tensor) -> Tensor:
@@ -117,7 +117,7 @@ def _centre(image: Tensor, height: int, width: int) -> Tensor:
     return image[..., top : top + height, left : left + width]
 
 
-def _draw_camera(dice: Dice, processed: Tensor, config: SynthesisConfig) -> Sensitivity:
+def draw_camera(dice: Dice, processed: Tensor, config: SynthesisConfig) -> Sensitivity:
     b = len(processed)
     matrix = torch.where(processed[:, None, None], colour.camera_matrices(dice, b), torch.eye(3, device=dice.device))
     red, blue = dice.uniform(b, 2, low=1.4, high=2.4).unbind(-1)
@@ -140,7 +140,7 @@ def _expose(clean: Tensor, camera: Sensitivity, config: SynthesisConfig, dice: D
     return values.clamp(0, 1)
 
 
-def _record(
+def record(
     clean: Tensor, sharp: Tensor, camera: Sensitivity, _: Tensor, config: SynthesisConfig, dice: Dice
 ) -> tuple[Tensor, Tensor]:
     """RAW: the RGGB mosaic, 14 bit, and the linear camera values of the sharp view."""
@@ -206,7 +206,7 @@ def _duplicate(
     return take(frames), given.apply(take), exact.apply(take)
 
 
-def _describe(camera: Sensitivity, raw: bool) -> tuple[Camera, ...]:
+def describe(camera: Sensitivity, raw: bool) -> tuple[Camera, ...]:
     """The cameras as the files would describe them; waits for the GPU."""
     shot, read = camera.shot.tolist(), camera.read.tolist()
     noise = list(zip(shot, read, strict=True))
