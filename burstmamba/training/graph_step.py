@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -48,7 +49,8 @@ class GraphStep(TrainStep):
         """Run the body on a side stream, so that kernels are compiled and libraries set up before the capture."""
         stream = torch.cuda.Stream()
         stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(stream):
+        with torch.cuda.stream(stream), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # AdamW wonders why a capturable step is not captured: soon
             for _ in range(WARM_UP_STEPS):
                 self.compute(inputs)
         torch.cuda.current_stream().wait_stream(stream)

@@ -13,7 +13,7 @@ import numpy as np
 SHRINK = 2  # drawn larger and shrunk: smooth edges
 
 
-def draw_leaves(size: int, rng: np.random.Generator, shapes: int = 1500) -> np.ndarray:
+def draw_leaves(size: int, rng: np.random.Generator, shapes: int = 260) -> np.ndarray:
     """Paint random ellipses and boxes, plain, striped or grained, until they cover the picture.
 
     Args:
@@ -25,10 +25,10 @@ def draw_leaves(size: int, rng: np.random.Generator, shapes: int = 1500) -> np.n
         (size, size, 3) uint8 sRGB.
     """
     side = SHRINK * size
-    picture = np.zeros((side, side, 3), np.float32)
+    picture = np.full((side, side, 3), 0.5, np.float32)
     y, x = np.mgrid[:side, :side].astype(np.float32)
     # Radii with density ∝ r⁻³ look the same at every scale; painting the big ones first keeps the small visible.
-    radii = np.sort(1 / np.sqrt(rng.uniform(1 / (side / 3) ** 2, 1 / 6.0**2, shapes)))[::-1]
+    radii = np.sort(1 / np.sqrt(rng.uniform(1 / (side / 3) ** 2, 1 / 14.0**2, shapes)))[::-1]
     for radius in radii:
         mask = np.zeros((side, side), np.uint8)
         centre = rng.uniform(0, side, 2)
@@ -51,7 +51,7 @@ def draw_leaves(size: int, rng: np.random.Generator, shapes: int = 1500) -> np.n
 def _leaf(x: np.ndarray, y: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     """The surface of one leaf at these pixels: a colour, often with stripes or grain."""
     grey = rng.uniform(0.05, 0.95)
-    colour = (grey + rng.normal(0, 0.12, 3)).clip(0, 1).astype(np.float32)
+    colour = (grey + rng.normal(0, 0.08, 3)).clip(0, 1).astype(np.float32)
     surface = np.broadcast_to(colour, (*x.shape, 3)).copy()
     kind = rng.random()
     if kind < 0.35:

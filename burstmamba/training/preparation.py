@@ -18,7 +18,7 @@ from burstmamba.training.leaves import write_leaves
 from burstmamba.training.processes import Processes, join, leave
 from burstmamba.training.recipe import Photographs, Recipe
 from burstmamba.training.run import Listener, Run, RunOptions
-from burstmamba.training.source import PhotographSource, Source
+from burstmamba.training.source import PhotographSource, Source, treat_maps
 from burstmamba.training.trainer import Summary, train
 from burstmamba.training.validation import ValidationSet
 
@@ -83,7 +83,7 @@ def open_source(recipe: Recipe, folders: list[Path], device: torch.device, proce
     smallest = max(synthesis.source_size(phase.patch) for phase in recipe.phases)
     bank = PhotographBank(folders, device, smallest=smallest, skip_bad=True)
     logger.info("%d photographs, %.0f megapixels", len(bank), bank.pixels.shape[0] / 1e6)
-    return PhotographSource(bank, synthesis, recipe.seed, processes)
+    return PhotographSource(bank, recipe.data, recipe.seed, processes)
 
 
 def open_validation(recipe: Recipe, folders: list[Path], device: torch.device) -> ValidationSet:
@@ -96,7 +96,7 @@ def open_validation(recipe: Recipe, folders: list[Path], device: torch.device) -
     generator = torch.Generator().manual_seed(seed_of("validation"))
     crops = bank.sample(wanted.bursts, size, generator, turn=False)
     samples = [synthesize_burst(part, synthesis, generator) for part in crops.split(CHUNK)]
-    return ValidationSet(Sample.collate(samples), recipe.model)
+    return ValidationSet(treat_maps(Sample.collate(samples), recipe.data.maps), recipe.model)
 
 
 def run_recipe(

@@ -46,10 +46,6 @@ class Processes:
         for tensor, part in zip(tensors, flat.split([tensor.numel() for tensor in tensors]), strict=True):
             tensor.copy_(part.view(tensor.shape))
 
-    def mean(self, tensor: Tensor) -> Tensor:
-        """The mean of a tensor over all processes."""
-        return tensor if self.world == 1 else self.sum(tensor.clone()) / self.world
-
     def sum(self, tensor: Tensor) -> Tensor:
         """Add up a tensor over all processes, in place."""
         try:

@@ -12,6 +12,8 @@ from burstmamba.model.config import ModelConfig
 if TYPE_CHECKING:
     from burstmamba.synthesis import SynthesisConfig
 
+MAPS = ("given", "identity", "rounded", "prealigned")
+
 
 @dataclass(frozen=True)
 class Phase:
@@ -55,6 +57,8 @@ class Photographs:
     """Bursts synthesised on the fly from photographs in a folder."""
 
     synthesis: SynthesisConfig
+    maps: str = "given"
+    """What becomes of the maps: `given`, `identity`, `rounded` to whole pixels, or `prealigned` (frames are warped)."""
     leaves: bool = False
     """Whether a run without `--data` trains on drawn dead leaves instead of being refused."""
 
@@ -67,6 +71,8 @@ class BurstFolders:
     """`realbsr-rgb` or `realbsr-raw`."""
     correspondence: str = "auto"
     """Estimator of the maps; each burst is estimated once and kept."""
+    maps: str = "given"
+    """As in `Photographs`."""
 
 
 @dataclass(frozen=True)
@@ -117,6 +123,8 @@ class Recipe:
         for name, allowed in choices.items():
             if getattr(self, name) not in allowed:
                 raise InputError(f"{name} must be {' or '.join(allowed)}, got {getattr(self, name)!r}.")
+        if self.data.maps not in MAPS:
+            raise InputError(f"data.maps must be one of {', '.join(MAPS)}, got {self.data.maps!r}.")
         names = [phase.name for phase in self.phases]
         if not names or len(set(names)) != len(names):
             raise InputError(f"a recipe needs phases with different names, got {names}.")

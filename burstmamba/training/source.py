@@ -7,12 +7,13 @@ from typing import Protocol
 
 import torch
 
+from burstmamba.correspondence.field import Correspondence
 from burstmamba.data.photographs import PhotographBank
 from burstmamba.data.sample import Sample
-from burstmamba.synthesis import SynthesisConfig, synthesize_burst
+from burstmamba.synthesis import synthesize_burst
 from burstmamba.training.chance import seed_of
 from burstmamba.training.processes import Processes
-from burstmamba.training.recipe import Phase
+from burstmamba.training.recipe import Phase, Photographs
 from burstmamba.training.step import Inputs
 
 
@@ -27,8 +28,8 @@ class Source(Protocol):
 class PhotographSource:
     """Bursts synthesised on the device from random crops of photographs."""
 
-    def __init__(self, bank: PhotographBank, synthesis: SynthesisConfig, seed: int, processes: Processes) -> None:
-        self.bank, self.synthesis, self.seed, self.processes = bank, synthesis, seed, processes
+    def __init__(self, bank: PhotographBank, data: Photographs, seed: int, processes: Processes) -> None:
+        self.bank, self.data, self.seed, self.processes = bank, data, seed, processes
         self.generator = torch.Generator(bank.device)
 
     def batch(self, step: int, phase: Phase, frames: int) -> Sample:
@@ -36,13 +37,13 @@ class PhotographSource:
 
         All processes draw the crops of the whole batch from one seed and each keeps its own: no crop is used twice.
         """
-        config = replace(self.synthesis, frames=frames)
+        config = replace(self.data.synthesis, frames=frames)
         share = self.processes.share(phase.batch)
         crops = self.generator.manual_seed(seed_of(self.seed, "crops", step))
         photographs = self.bank.sample(phase.batch, config.source_size(phase.patch), crops)[share]
         motion = self.generator.manual_seed(seed_of(self.seed, "synthesis", step, self.processes.rank))
         sample = synthesize_burst(photographs, config, motion)
-        return shuffle_frames(sample, self.generator)
+        return treat_maps(shuffle_frames(sample, self.generator), self.data.maps)
 
 
 def shuffle_frames(sample: Sample, generator: torch.Generator) -> Sample:
@@ -59,6 +60,18 @@ def shuffle_frames(sample: Sample, generator: torch.Generator) -> Sample:
         correspondence=None if maps is None else maps.apply(lambda tensor: tensor.index_select(1, order)),
         exact=None,
     )
+
+
+def treat_maps(sample: Sample, how: str) -> Sample:
+    """The sample as one of the paper's ablation rows sees it; see `Photographs.maps`."""
+    maps = sample.correspondence
+    if how == "given" or maps is None:
+        return sample
+    if how == "rounded":
+        return replace(sample, correspondence=maps.rounded(), exact=None)
+    frames = maps.gather(sample.frames) if how == "prealigned" else sample.frames
+    still = Correspondence.identity(frames)
+    return replace(sample, frames=frames, correspondence=replace(still, confidence=maps.confidence), exact=None)
 
 
 def inputs_of(sample: Sample) -> Inputs:

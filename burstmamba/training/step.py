@@ -137,14 +137,15 @@ class TrainStep:
         loss = LOSSES[self.recipe.loss](output.float(), inputs.target)
         loss.backward()
         gradients = [parameter.grad for parameter in self.trainable if parameter.grad is not None]
-        self.processes.average(gradients)
+        loss = loss.detach().clone()
+        self.processes.average([*gradients, loss])
         norm = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients)))
-        finite = torch.isfinite(norm)
+        finite = torch.isfinite(norm) & torch.isfinite(loss)  # ℓ1's gradient is finite even where the loss is not
         self.skip.copy_(~finite)
         torch._foreach_mul_(gradients, (self.recipe.clip / (norm + 1e-6)).clamp(max=1.0))
         self.optimizer.step()
         self.average()
-        self.count(loss.detach(), norm.detach(), finite)
+        self.count(loss, norm, finite)
 
     def autocast(self) -> AbstractContextManager[object]:
         """bf16 on a GPU; no cache of cast weights, which must not outlive a captured step."""
@@ -174,7 +175,7 @@ class TrainStep:
 
     def progress(self) -> Progress:
         """Read and clear the sums; waits for the device."""
-        loss, gradient, steps, skipped = self.processes.mean(self.sums).tolist()
+        loss, gradient, steps, skipped = self.sums.tolist()
         last = int(self.last_skipped)
         self.sums.zero_()
         self.last_skipped.fill_(-1)

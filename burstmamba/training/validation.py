@@ -11,8 +11,8 @@ from torch import Tensor, nn
 
 from burstmamba.correspondence.field import Correspondence
 from burstmamba.data.sample import Sample
-from burstmamba.model.config import ModelConfig
 from burstmamba.model.base_image import base_image
+from burstmamba.model.config import ModelConfig
 
 BORDER = 16  # HR pixels not scored on each side
 BATCH = 8

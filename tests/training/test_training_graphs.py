@@ -1,0 +1,74 @@
+"""The captured step against the eager one."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import replace
+
+import pytest
+import torch
+from training_toys import MODEL, PHASE, RECIPE, ToySource
+
+from burstmamba.model.burstmamba import BurstMamba
+from burstmamba.training.graph_step import GraphStep
+from burstmamba.training.processes import Processes
+from burstmamba.training.source import Prefetcher, inputs_of
+from burstmamba.training.step import TrainStep
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="CUDA graphs need a GPU"),
+]
+
+
+class CudaSource(ToySource):
+    def batch(self, step, phase, frames):
+        return super().batch(step, phase, frames).to("cuda")
+
+
+def trained(kind: type[TrainStep], recipe) -> tuple[BurstMamba, BurstMamba, TrainStep]:
+    torch.manual_seed(0)
+    model = BurstMamba(recipe.model).cuda().to(memory_format=torch.channels_last)
+    shadow = copy.deepcopy(model).requires_grad_(False)
+    step = kind(model, shadow, recipe, PHASE, Processes())
+    source = CudaSource(broken=(3,))
+    step.prepare(lambda: [inputs_of(source.batch(0, PHASE, length)) for length in (1, 3)])
+    prefetcher = Prefetcher(source, torch.device("cuda"))
+    for number in range(8):
+        torch.manual_seed(number)
+        step.run(prefetcher.take(number, PHASE, 1 + 2 * (number % 2)), number=number, rate=1e-3, ema_weight=0.1)
+        prefetcher.prepare(number + 1, PHASE, 1 + 2 * ((number + 1) % 2))
+    return model, shadow, step
+
+
+def test_graphs_take_the_same_steps():
+    """Eight steps of two lengths, one of them with NaN: the same weights, averages and report."""
+    recipe = replace(RECIPE, precision="fp32", model=replace(MODEL, drop_path=0.0), weight_decay=0.01)
+    eager, graph = trained(TrainStep, recipe), trained(GraphStep, recipe)
+    for ours, expected in zip(graph[:2], eager[:2], strict=True):
+        for name, value in expected.state_dict().items():
+            torch.testing.assert_close(ours.state_dict()[name], value, atol=2e-4, rtol=1e-3, msg=name)
+    seen, expected = graph[2].progress(), eager[2].progress()
+    assert (
+        (seen.steps, seen.skipped, seen.last_skipped)
+        == (8, 1, 3)
+        == (
+            expected.steps,
+            expected.skipped,
+            expected.last_skipped,
+        )
+    )
+    assert seen.loss == pytest.approx(expected.loss, rel=1e-3)
+
+
+def test_capture_changes_nothing():
+    recipe = replace(RECIPE, model=replace(MODEL, drop_path=0.0))
+    torch.manual_seed(0)
+    model = BurstMamba(recipe.model).cuda()
+    before = copy.deepcopy(model.state_dict())
+    step = GraphStep(model, copy.deepcopy(model).requires_grad_(False), recipe, PHASE, Processes())
+    source = CudaSource()
+    step.prepare(lambda: [inputs_of(source.batch(0, PHASE, length)) for length in (1, 3)])
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+    assert all(not value.any() for value in step.state().values())
+    assert step.progress().steps == 0

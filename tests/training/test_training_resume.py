@@ -1,0 +1,206 @@
+"""Never losing work: resuming, killing, full disks, broken files, bad batches, budgets."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors import safe_open
+from training_toys import PHASE, RECIPE, ToySource, toy_run, toy_train
+
+from burstmamba.errors import InputError
+from burstmamba.training import snapshot
+from burstmamba.training.logbook import read_logbook
+from burstmamba.training.snapshot import read_snapshot
+from burstmamba.training.trainer import train
+
+TOYS = Path(__file__).with_name("training_toys.py")
+
+
+def same(left: dict[str, torch.Tensor], right: dict[str, torch.Tensor]) -> bool:
+    return left.keys() == right.keys() and all(torch.equal(left[name], right[name]) for name in left)
+
+
+class Interrupting(ToySource):
+    """Sends this process a signal while a batch is made."""
+
+    def __init__(self, at: int, number: int) -> None:
+        super().__init__()
+        self.at, self.number = at, number
+
+    def batch(self, step, phase, frames):
+        if step == self.at:
+            os.kill(os.getpid(), self.number)
+        return super().batch(step, phase, frames)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_interrupted_equals_uninterrupted(tmp_path, number):
+    """A signal writes a checkpoint; the resumed run ends with the same bits, in two phases and with DropPath."""
+    phases = (replace(PHASE, name="keyframe", steps=3, frames=((1, 1.0),)), replace(PHASE, steps=5))
+    recipe = replace(RECIPE, phases=phases)
+    whole, summary = toy_train(tmp_path / "whole", recipe)
+    assert summary.finished
+    run = toy_run(tmp_path / "cut", recipe)
+    summary = train(run, Interrupting(4, number))
+    assert not summary.finished and summary.signal == number
+    assert run.place.step == 5 and (run.place.phase, run.place.phase_step) == (1, 2)
+    resumed, summary = toy_train(tmp_path / "cut", recipe, resume=True)
+    assert summary.finished and resumed.place.step == 8
+    assert same(resumed.model.state_dict(), whole.model.state_dict())
+    assert same(resumed.ema.state_dict(), whole.ema.state_dict())
+    last = [read_snapshot(tmp_path / name / "checkpoints" / "step-00000008.safetensors") for name in ("whole", "cut")]
+    assert same(last[0].optimizer, last[1].optimizer)
+
+
+def start(out: Path, steps: int) -> subprocess.Popen[bytes]:
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    return subprocess.Popen([sys.executable, str(TOYS), str(out), str(steps)], env=environment)
+
+
+@pytest.mark.slow
+def test_killed_at_a_random_moment(tmp_path):
+    """kill -9, twice, then resume: the weights of the run that was never killed."""
+    steps, moment = 24, random.Random()
+    assert start(tmp_path / "whole", steps).wait(timeout=120) == 0
+    for _ in range(2):
+        process = start(tmp_path / "cut", steps)
+        before = len(list((tmp_path / "cut" / "checkpoints").glob("step-*")))
+        deadline = time.monotonic() + 60
+        while process.poll() is None and time.monotonic() < deadline:
+            if len(list((tmp_path / "cut" / "checkpoints").glob("step-*"))) > before:
+                time.sleep(moment.uniform(0, 0.7))
+                break
+            time.sleep(0.01)
+        process.kill()
+        process.wait()
+    assert start(tmp_path / "cut", steps).wait(timeout=120) == 0
+    name = f"checkpoints/step-{steps:08d}.safetensors"
+    whole, cut = (read_snapshot(tmp_path / run / name) for run in ("whole", "cut"))
+    assert same(whole.model, cut.model) and same(whole.ema, cut.ema) and same(whole.optimizer, cut.optimizer)
+
+
+def test_keeps_the_last_and_the_best(tmp_path):
+    run, _ = toy_train(tmp_path, replace(RECIPE, keep=2, save_steps=2))
+    names = sorted(path.name for path in (tmp_path / "checkpoints").iterdir())
+    assert names == ["best.safetensors", "step-00000006.safetensors", "step-00000008.safetensors"]
+    scored = [line["burst"] for line in read_logbook(tmp_path) if line["kind"] == "validation"]
+    assert run.place.best == pytest.approx(max(scored))
+    assert read_snapshot(tmp_path / "checkpoints" / "best.safetensors").place.best <= run.place.best
+
+
+def test_full_disk_keeps_the_last_good_file(tmp_path, monkeypatch):
+    """No room in the middle: training goes on; no room at the end: one sentence. The old file is untouched."""
+    run = toy_run(tmp_path, validate=False)
+    write, full = snapshot.write_atomically, []
+
+    def no_room(path, content):
+        if path.name > "step-00000003.safetensors":
+            full.append(path.name)
+            try:
+                raise OSError(28, "No space left on device")
+            except OSError as error:
+                raise InputError(f"cannot write {path}: {error.strerror}.") from error
+        write(path, content)
+
+    monkeypatch.setattr(snapshot, "write_atomically", no_room)
+    with pytest.raises(InputError, match=r"no checkpoint at step 8: .*No space left.*step-00000003.*--resume"):
+        train(run, ToySource())
+    assert full == ["step-00000006.safetensors", "step-00000008.safetensors"]
+    assert [path.name for path in (tmp_path / "checkpoints").iterdir()] == ["step-00000003.safetensors"]
+    assert [line["step"] for line in read_logbook(tmp_path) if line["kind"] == "full"] == [6]
+    monkeypatch.undo()
+    resumed, summary = toy_train(tmp_path, validate=False, resume=True)
+    whole, _ = toy_train(tmp_path / "whole", validate=False)
+    assert summary.finished and same(resumed.model.state_dict(), whole.model.state_dict())
+
+
+def test_file_too_large_for_the_disk(tmp_path):
+    """A real failure of the operating system while writing: one sentence, no partial file."""
+    program = (
+        "import resource, sys; from pathlib import Path; sys.path.insert(0, sys.argv[1])\n"
+        "from training_toys import toy_run, ToySource; from burstmamba.training.trainer import train\n"
+        "run = toy_run(Path(sys.argv[2]), validate=False)\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))\n"
+        "train(run, ToySource())"
+    )
+    command = [sys.executable, "-c", program, str(TOYS.parent), str(tmp_path)]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert "InputError: no checkpoint at step 8" in result.stderr and "File too large" in result.stderr
+    assert not any((tmp_path / "checkpoints").iterdir())
+
+
+def test_damaged_checkpoint_falls_back_to_the_one_before(tmp_path):
+    toy_train(tmp_path)
+    last = tmp_path / "checkpoints" / "step-00000008.safetensors"
+    last.write_bytes(last.read_bytes()[:1000])
+    assert toy_run(tmp_path, resume=True).place.step == 6
+
+
+def test_bad_batches_stop_the_run_and_are_kept(tmp_path):
+    run = toy_run(tmp_path, replace(RECIPE, bad_steps=3))
+    with pytest.raises(InputError, match=r"steps up to step [56] had no finite gradient.*bad-batch-0000000[56]"):
+        train(run, ToySource(broken=(3, 4, 5, 6, 7)))
+    (kept,) = tmp_path.glob("bad-batch-*.safetensors")
+    with safe_open(kept, framework="pt") as file:
+        assert torch.isnan(file.get_tensor("target")).all() and torch.isfinite(file.get_tensor("frames")).all()
+    assert all(torch.isfinite(value).all() for value in run.model.state_dict().values())
+
+
+def test_single_bad_batch_is_skipped(tmp_path):
+    run = toy_run(tmp_path)
+    assert train(run, ToySource(broken=(4,))).finished
+    assert sum(line["skipped"] for line in read_logbook(tmp_path) if line["kind"] == "train") == 1
+
+
+def test_minutes_end_inside_the_budget(tmp_path):
+    """The rate reaches the end of its cosine, and everything is written before the time is over."""
+    begun = time.monotonic()
+    recipe = replace(RECIPE, phases=(replace(PHASE, steps=10**6, rate=1e-3, final_rate=1e-6),))
+    run, summary = toy_train(tmp_path, recipe, minutes=0.2)
+    assert summary.finished and time.monotonic() - begun < 12
+    lines = read_logbook(tmp_path)
+    rates = [line["rate"] for line in lines if line["kind"] == "train" and line["rate"] > 0]
+    assert max(rates) > 8e-4 and rates[-1] < 2e-4
+    assert [line["kind"] for line in lines][-2:] == ["validation", "end"]
+    assert (tmp_path / "weights.safetensors").exists() and run.place.step > 10
+
+
+def test_pause_and_resume_share_one_schedule(tmp_path):
+    recipe = replace(RECIPE, phases=(replace(PHASE, steps=10**6),))
+    _, summary = toy_train(tmp_path, recipe, minutes=0.25, pause_after=0.12)
+    assert not summary.finished and summary.signal is None
+    run, summary = toy_train(tmp_path, recipe, minutes=0.25, resume=True)
+    assert summary.finished and 7 < run.place.seconds < 15
+
+
+def test_errors_of_resuming(tmp_path):
+    toy_train(tmp_path)
+    with pytest.raises(InputError, match=r"already holds a run \(step-00000008\); go on with --resume"):
+        toy_run(tmp_path)
+    with pytest.raises(InputError, match="was started with other settings"):
+        toy_run(tmp_path, replace(RECIPE, seed=5), resume=True)
+    for path in (tmp_path / "checkpoints").glob("step-*"):
+        path.write_bytes(b"nothing")
+    with pytest.raises(InputError, match=r"none of the 3 checkpoints in .* can be read"):
+        toy_run(tmp_path, resume=True)
+
+
+def test_logbook_survives_a_cut_line(tmp_path):
+    toy_train(tmp_path)
+    path = tmp_path / "log.jsonl"
+    count = len(read_logbook(path))
+    path.write_text(path.read_text() + '{"kind": "tr')
+    assert len(read_logbook(tmp_path)) == count
+    assert json.loads((tmp_path / "recipe.json").read_text())["loss"] == "l1"
+    with pytest.raises(InputError, match="no logbook at"):
+        read_logbook(tmp_path / "checkpoints")
