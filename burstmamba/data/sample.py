@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -31,6 +31,8 @@ class Sample:
     """One for each burst, or empty when nobody asked for them."""
     names: tuple[str, ...] = ()
     """One for each burst, or empty."""
+    centres: str = "half-pixel"
+    """LR pixel i covers target pixels s·i…s·i+s−1 (`"half-pixel"`), or lies on s·i (`"corner"`)."""
 
     def __post_init__(self) -> None:
         if self.frames.ndim != 5 or self.target.ndim != 4:
@@ -59,8 +61,10 @@ class Sample:
 
     def to(self, device: torch.device | str) -> Sample:
         """The sample on another device."""
-        maps = (None if m is None else m.to(device) for m in (self.correspondence, self.exact))
-        return Sample(self.frames.to(device), self.target.to(device), *maps, self.cameras, self.names)
+        maps = [None if m is None else m.to(device) for m in (self.correspondence, self.exact)]
+        return replace(
+            self, frames=self.frames.to(device), target=self.target.to(device), correspondence=maps[0], exact=maps[1]
+        )
 
     @staticmethod
     def collate(samples: list[Sample]) -> Sample:
@@ -75,6 +79,7 @@ class Sample:
             *maps,
             sum((s.cameras for s in samples), ()),
             sum((s.names for s in samples), ()),
+            samples[0].centres,
         )
 
 

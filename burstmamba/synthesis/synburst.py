@@ -47,7 +47,8 @@ def synthesize_synburst(
         given = map_errors.estimated(seen, grid, exact, frames, noise, nobody, config, dice)
     noisy = sensor.add_noise(sensor.mosaic(frames), processing.shot, processing.read, dice).clamp(0, 1)
     target = linear[..., BORDER:-BORDER, BORDER:-BORDER]
-    return Sample(noisy, target, given, exact, _describe(processing) if cameras else ()), processing
+    described = _describe(processing) if cameras else ()
+    return Sample(noisy, target, given, exact, described, centres="corner"), processing
 
 
 def camera_motion(dice: Dice, batch: int, size: tuple[int, int], config: SynthesisConfig) -> Tensor:

@@ -1,0 +1,50 @@
+"""`burstmamba openburst`: write the OpenBurst benchmark to disk."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def openburst(
+    photos: Annotated[Path, typer.Argument(help="The benchmark's photographs, or any others.")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="Folder for the bursts; must be empty or new.")],
+    subsets: Annotated[str, typer.Option(help="Comma-separated, or all.")] = "all",
+    limit: Annotated[int | None, typer.Option(help="Only the first so many photographs.")] = None,
+    maps: Annotated[bool, typer.Option(help="Also write the exact maps (7 MB a burst).")] = False,
+    device: Annotated[str, typer.Option(help="cpu or cuda: where frames are rendered.")] = "cpu",
+    force: Annotated[bool, typer.Option("--force", help="Write into a folder that is not empty.")] = False,
+) -> None:
+    """Make the OpenBurst benchmark: still, noisy, moving, badframe, raw, raw-synburst."""
+    import json
+
+    from rich.console import Console
+    from rich.progress import track
+
+    from burstmamba.data.folders import write_burst
+    from burstmamba.data.openburst import SUBSETS, OpenBurst
+    from burstmamba.data.pictures import write_whole
+    from burstmamba.data.writing import check_empty
+    from burstmamba.errors import InputError
+
+    wanted = SUBSETS if subsets == "all" else tuple(name.strip() for name in subsets.split(","))
+    for name in wanted:
+        if name not in SUBSETS:
+            raise InputError(f"OpenBurst has no subset {name!r}; choose from {', '.join(SUBSETS)}.")
+    bench = OpenBurst.open(photos)
+    check_empty(out, force=force)
+    reasons = bench.unofficial()
+    console = Console(stderr=True, soft_wrap=True)
+    if reasons:
+        more = f" (and {len(reasons) - 1} more)" if len(reasons) > 1 else ""
+        console.print(f"not the published photographs: {reasons[0]}{more}", markup=False, highlight=False)
+    names = bench.names[:limit]
+    jobs = [(index, subset) for subset in wanted for index in range(len(names))]
+    for index, subset in track(jobs, "rendering", console=console):
+        sample = bench.load(index, subset, device)
+        write_burst(out / subset, names[index], sample, maps=maps, notes={"photograph": bench.photographs[index].name})
+    content = {"benchmark": "openburst", "published": not reasons and limit is None, "subsets": wanted, "names": names}
+    write_whole(out / "openburst.json", (json.dumps(content, indent=2) + "\n").encode())
+    Console(soft_wrap=True).print(f"{len(jobs)} bursts in {out}", highlight=False)

@@ -1,0 +1,80 @@
+"""Bursts of photographs written to disk, one after the other."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from burstmamba.data.folders import write_burst, write_maps
+from burstmamba.data.photographs import photograph_tensor
+from burstmamba.data.synthetic_burst import write_synthetic_burst
+from burstmamba.errors import InputError
+from burstmamba.synthesis import SynthesisConfig, synthesis_preset, synthesize_burst
+from burstmamba.synthesis.dice import Dice
+from burstmamba.synthesis.synburst import synthesize_synburst
+
+
+def check_empty(folder: Path, *, force: bool) -> None:
+    """Refuse to write among other files unless asked to."""
+    if folder.exists() and not folder.is_dir():
+        raise InputError(f"{folder} is a file; name a folder to write to.")
+    if not force and folder.is_dir() and any(folder.iterdir()):
+        raise InputError(f"{folder} is not empty; choose a new folder or add --force.")
+
+
+@dataclass(frozen=True)
+class BurstWriter:
+    """Makes bursts of one kind and writes them in one layout."""
+
+    root: Path
+    config: SynthesisConfig
+    layout: str
+    size: int
+    seed: int
+    maps: bool
+
+    @classmethod
+    def prepare(
+        cls, root: Path, *, preset: str, layout: str, frames: int, size: int, seed: int, nuisance: bool, maps: bool
+    ) -> BurstWriter:
+        """Check the wishes against each other."""
+        config = replace(synthesis_preset(preset), frames=frames, maps="exact")
+        if layout not in ("folders", "synburst"):
+            raise InputError(f"layout must be folders or synburst, got {layout!r}.")
+        if layout == "synburst" and config.pipeline != "synburst":
+            raise InputError(f"the synburst layout describes synburst bursts, not {preset}; add --preset synburst.")
+        if size < 8 or size % 2:
+            raise InputError(f"frames need an even size of at least 8 pixels, got {size}.")
+        return cls(root, config if nuisance else config.without_nuisance(), layout, size, seed, maps)
+
+    def write(self, path: Path, repetition: int, number: int) -> None:
+        """One burst of a photograph; every repetition looks at another place with another motion.
+
+        `number` names it in SyntheticBurst's layout, which counts its bursts.
+        """
+        generator = torch.Generator().manual_seed(self.seed + 1_000_003 * repetition)
+        photo = self._crop(photograph_tensor(path), path, generator)
+        name = path.stem if repetition == 0 else f"{path.stem}-{repetition:02d}"
+        notes = {"photograph": path.name, "preset": self.config.pipeline, "seed": self.seed, "repetition": repetition}
+        if self.layout == "synburst":
+            sample, processing = synthesize_synburst(photo, self.config, Dice(generator, photo.device), cameras=True)
+            root, name = self.root / "SyntheticBurstVal", f"{number:04d}"
+            write_synthetic_burst(root, name, sample, processing)
+            if self.maps and sample.exact is not None:
+                write_maps(root / "maps" / f"{name}.safetensors", sample.exact)
+            return
+        sample = synthesize_burst(photo, self.config, generator, cameras=True)
+        write_burst(self.root, name, sample, maps=self.maps, notes=notes)
+
+    def _crop(self, photo: Tensor, path: Path, generator: torch.Generator) -> Tensor:
+        """(1, 3, H, W): a random place, as large as the frames need and the photograph allows."""
+        try:
+            sides = [self.config.source_size(min(self.size, self.config.lr_size(side))) for side in photo.shape[1:]]
+        except InputError as error:
+            raise InputError(f"{path}: {error}") from error
+        room = [have - want for have, want in zip(photo.shape[1:], sides, strict=True)]
+        top, left = (int(torch.randint(r + 1, (), generator=generator)) for r in room)
+        return photo[None, :, top : top + sides[0], left : left + sides[1]]
