@@ -12,6 +12,8 @@ from burstmamba.errors import InputError
 
 # Command name -> module of burstmamba.cli holding a function of the same name (dashes become underscores).
 COMMANDS = {
+    "synthesize": "synthesize",
+    "openburst": "openburst",
     "complexity": "complexity",
     "doctor": "doctor",
     "restore": "restore",
