@@ -14,9 +14,12 @@ from burstmamba.errors import InputError
 COMMANDS = {
     "synthesize": "synthesize",
     "openburst": "openburst",
+    "app": "app",
+    "evaluate": "evaluate",
     "complexity": "complexity",
     "doctor": "doctor",
     "restore": "restore",
+    "plot": "plot",
     "train": "train",
 }
 

@@ -46,7 +46,7 @@ RECIPE = Recipe(
 
 
 class ToySource:
-    """Smooth random pictures seen through whole-pixel shifts; the whole batch is the same for any number of processes."""
+    """Smooth pictures seen through shifts; the whole batch is the same for any number of processes."""
 
     def __init__(self, seed: int = 0, processes: Processes | None = None, broken: tuple[int, ...] = ()) -> None:
         self.seed, self.processes, self.broken = seed, processes or Processes(), broken

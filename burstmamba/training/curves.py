@@ -1,0 +1,68 @@
+"""Loss and validation curves of runs, drawn from their logbooks."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from burstmamba.errors import InputError
+from burstmamba.training.logbook import Value, read_logbook
+
+SERIES = {"burst": "-", "single": "--", "copies": ":"}  # line styles of the three validation scores
+
+
+def draw_curves(runs: list[Path], path: Path, *, over: str = "steps") -> None:
+    """Draw the loss and the validation PSNR of one or several runs side by side.
+
+    Args:
+        runs: folders of runs, or their logbooks.
+        path: PNG to write.
+        over: `steps` or `minutes`.
+    """
+    try:
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise InputError("drawing needs matplotlib; pip install 'burstmamba[plot]'.") from error
+    if over not in ("steps", "minutes"):
+        raise InputError(f"curves can be drawn over steps or minutes, got {over!r}.")
+    figure = Figure(figsize=(11, 4.2), layout="constrained")
+    losses, scores = figure.subplots(1, 2)
+    for index, run in enumerate(runs):
+        lines = last_of_each_step(read_logbook(run))
+        colour, name = f"C{index % 10}", run.name if run.is_dir() else run.parent.name
+        x, loss = _series(lines, "train", "loss", over)
+        losses.plot(x, loss, color=colour, alpha=0.25)
+        losses.plot(x, smooth(loss), color=colour, label=name)
+        for key, style in SERIES.items():
+            x, value = _series(lines, "validation", key, over)
+            scores.plot(x, value, style, color=colour, label=f"{name}: {key}")
+    losses.set(xlabel=over, ylabel="loss", yscale="log", title="training loss")
+    scores.set(xlabel=over, ylabel="PSNR (dB)", title="validation, averaged weights")
+    for axes in (losses, scores):
+        axes.grid(alpha=0.3)
+        axes.legend(fontsize=8)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(f".{path.name}.{os.getpid()}.part")
+    figure.savefig(partial, format="png", dpi=120)
+    os.replace(partial, path)
+
+
+def last_of_each_step(lines: list[dict[str, Value]]) -> list[dict[str, Value]]:
+    """One line for each kind and step, in order: a resumed run writes the steps after its checkpoint twice."""
+    found = {(line["kind"], line["step"]): line for line in lines}
+    return sorted(found.values(), key=lambda line: line["step"])  # pyright: ignore[reportArgumentType]
+
+
+def smooth(values: list[float], weight: float = 0.1) -> list[float]:
+    """A running average that begins at the first value."""
+    average, found = None, []
+    for value in values:
+        average = value if average is None else average + weight * (value - average)
+        found.append(average)
+    return found
+
+
+def _series(lines: list[dict[str, Value]], kind: str, key: str, over: str) -> tuple[list[float], list[float]]:
+    chosen = [line for line in lines if line["kind"] == kind and line.get(key) == line.get(key)]  # NaN is left out
+    x = [line["step"] if over == "steps" else line["seconds"] / 60 for line in chosen]  # pyright: ignore
+    return x, [line[key] for line in chosen]  # pyright: ignore[reportReturnType]

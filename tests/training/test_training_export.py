@@ -1,0 +1,82 @@
+"""Compact exports, and starting from them."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+from training_toys import MODEL, PHASE, RECIPE, toy_run, toy_train
+
+from burstmamba.checkpoint import load_checkpoint, save_checkpoint
+from burstmamba.errors import InputError
+from burstmamba.model.burstmamba import BurstMamba
+from burstmamba.training.export import export_weights, read_weights
+
+
+def test_round_trip_in_shards(tmp_path):
+    """Both sets of weights come back to fp16's precision, from any shard, in files below the limit."""
+    torch.manual_seed(0)
+    config = replace(MODEL, channels=48, head_channels=24)
+    model, ema = BurstMamba(config), BurstMamba(config)
+    written = export_weights(tmp_path, model, ema, shard_mib=0.2, notes={"steps": "7"})
+    assert len(written) > 2 and all(path.stat().st_size <= 0.2 * 2**20 for path in written)
+    for place in (tmp_path, written[1]):
+        weights = read_weights(place)
+        assert weights.config == config and weights.notes["steps"] == "7"
+        for state, module in ((weights.model, model), (weights.ema, ema)):
+            for name, value in module.state_dict().items():
+                torch.testing.assert_close(state[name], value, atol=1e-6, rtol=1e-3)
+    again = export_weights(tmp_path, model, ema)
+    assert sorted(tmp_path.iterdir()) == again and len(again) == 1
+
+
+def test_warm_start_begins_where_the_export_ended(tmp_path):
+    """The weights are the exported ones, the rate begins low, the schedule where it was asked to."""
+    first, _ = toy_train(tmp_path / "first")
+    recipe = replace(RECIPE, phases=(replace(PHASE, steps=100, warmup=10),))
+    run = toy_run(tmp_path / "second", recipe, warm_start=tmp_path / "first" / "export", start_at=0.5)
+    for ours, theirs in ((run.model, first.model), (run.ema, first.ema)):
+        for name, value in theirs.state_dict().items():
+            torch.testing.assert_close(ours.state_dict()[name], value, atol=1e-6, rtol=1e-3)
+    assert (run.place.step, run.place.phase_step, run.place.fresh_at) == (50, 50, 50)
+    toy_train(tmp_path / "third", recipe, warm_start=tmp_path / "first" / "weights.safetensors", start_at=0.95)
+
+
+def test_warm_start_of_a_complete_model_from_a_single_image_one(tmp_path):
+    torch.manual_seed(1)
+    single = BurstMamba(MODEL.single())
+    save_checkpoint(tmp_path / "single.safetensors", single, half=False)
+    run = toy_run(tmp_path / "run", warm_start=tmp_path / "single.safetensors")
+    state = run.model.state_dict()
+    assert all(torch.equal(state[name], value) for name, value in single.state_dict().items())
+    assert any(name.startswith("burst.") for name in state)
+
+
+def test_final_weights_are_the_average(tmp_path):
+    run, _ = toy_train(tmp_path)
+    model = load_checkpoint(tmp_path / "weights.safetensors")
+    for name, value in run.ema.state_dict().items():
+        torch.testing.assert_close(model.state_dict()[name], value, atol=1e-6, rtol=1e-3)
+
+
+def test_errors(tmp_path):
+    model = BurstMamba(MODEL)
+    with pytest.raises(InputError, match="expected a .safetensors file or a folder of exported shards"):
+        read_weights(tmp_path)
+    export_weights(tmp_path, model, model, shard_mib=0.1)
+    with pytest.raises(InputError, match="another network than the recipe's"):
+        recipe = replace(RECIPE, model=replace(MODEL, channels=8))
+        toy_run(tmp_path / "run", recipe, warm_start=tmp_path)
+    with pytest.raises(InputError, match="alone needs .* MiB; choose larger shards"):
+        export_weights(tmp_path, model, model, shard_mib=0.01)
+    with torch.no_grad():
+        next(model.parameters()).fill_(math.inf)
+    with pytest.raises(InputError, match="does not fit"):
+        export_weights(tmp_path, model, model)
+    wide = BurstMamba(replace(MODEL, channels=48))
+    shards = export_weights(tmp_path / "wide", wide, wide, shard_mib=0.2)
+    shards[0].unlink()
+    with pytest.raises(InputError, match=rf"holds {len(shards) - 1} of {len(shards)} shards"):
+        read_weights(tmp_path / "wide")

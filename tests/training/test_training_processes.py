@@ -1,0 +1,63 @@
+"""Several processes against one."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from training_toys import PHASE
+
+from burstmamba.errors import InputError
+from burstmamba.training.logbook import read_logbook
+from burstmamba.training.processes import Processes
+from burstmamba.training.snapshot import read_snapshot
+
+TOYS = Path(__file__).with_name("training_toys.py")
+STEPS = 6
+
+
+def torchrun(processes: int, *arguments: str) -> subprocess.CompletedProcess[str]:
+    launcher = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, *launcher, str(TOYS), *arguments]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
+
+
+@pytest.mark.slow
+def test_two_processes_equal_one(tmp_path):
+    """Same whole batch, half in each: the same losses and weights, written once."""
+    for count in (1, 2):
+        result = torchrun(count, str(tmp_path / str(count)), str(STEPS))
+        assert result.returncode == 0, result.stderr
+    name = f"checkpoints/step-{STEPS:08d}.safetensors"
+    one, two = (read_snapshot(tmp_path / str(count) / name) for count in (1, 2))
+    for key, value in one.model.items():
+        torch.testing.assert_close(two.model[key], value, atol=1e-5, rtol=1e-4, msg=key)
+    curves = [
+        [line["loss"] for line in read_logbook(tmp_path / str(count)) if line["kind"] == "train"] for count in (1, 2)
+    ]
+    assert curves[1] == pytest.approx(curves[0], rel=1e-4)
+    assert len([line for line in read_logbook(tmp_path / "2") if line["kind"] == "start"]) == 1
+
+
+@pytest.mark.slow
+def test_a_process_that_dies_stops_the_others(tmp_path):
+    """The survivor says what happened; what was saved can be resumed by both."""
+    result = torchrun(2, str(tmp_path), "12", "1")
+    assert result.returncode != 0
+    assert "another process of this run stopped" in result.stderr and "--resume" in result.stderr
+    result = torchrun(2, str(tmp_path), "12")
+    assert result.returncode == 0, result.stderr
+    assert (tmp_path / "checkpoints" / "step-00000012.safetensors").exists()
+
+
+def test_shares_cover_the_batch_without_overlap():
+    rows = list(range(12))
+    shares = [rows[Processes(rank, 3).share(12)] for rank in range(3)]
+    assert [row for share in shares for row in share] == rows and all(len(share) == 4 for share in shares)
+    with pytest.raises(InputError, match="a batch of 2 cannot be split evenly over 3 processes"):
+        Processes(0, 3).share(PHASE.batch)
