@@ -50,7 +50,7 @@ class Frame:
         size = max(1, round(pixels.shape[1] * scale)), max(1, round(pixels.shape[0] * scale))
         small = cv2.resize(pixels, size, interpolation=cv2.INTER_AREA)
         if small.dtype != np.float32:
-            small = small.astype(np.float32) / np.iinfo(small.dtype).max
+            small = small.astype(np.float32) / (255 if small.dtype == np.uint8 else 65535)
         return small if small.ndim == 2 else small @ np.array([0.299, 0.587, 0.114], np.float32)
 
 

@@ -10,8 +10,8 @@ SIGMAS, LEAST = 8.0, 0.03
 """An outlier leaves the range of its neighbours by this many times the noise, and by this much of the white level."""
 PERSISTENCE = 0.8
 """Share of the frames in which a pixel must be an outlier of the same sign."""
-SURE_SIGMAS = 16.0
-"""With one or two frames nothing moves, so that only a clearer outlier is mended."""
+SURE_SIGMAS, SURE_LEAST = 16.0, 0.3
+"""With one or two frames nothing tells a defect from a glint, so that only glaring outliers are mended."""
 
 
 def mend_hot_pixels(frames: Tensor) -> int:
@@ -29,10 +29,10 @@ def mend_hot_pixels(frames: Tensor) -> int:
     count, _, height, width = frames.shape
     if height < 6 or width < 6:
         return 0
-    sigmas = SIGMAS if count > 2 else SURE_SIGMAS
+    sigmas, least = (SIGMAS, LEAST) if count > 2 else (SURE_SIGMAS, SURE_LEAST)
     votes = torch.zeros(2, height, width, dtype=torch.int16)
     for frame in frames:  # one frame at a time: the neighbours take nine times its memory
-        votes += torch.stack(_outliers(frame[0].float(), sigmas))
+        votes += torch.stack(_outliers(frame[0].float(), sigmas, least))
     defects = (votes >= max(1, PERSISTENCE * count)).any(dim=0)
     found = int(defects.sum())
     if found:
@@ -42,14 +42,14 @@ def mend_hot_pixels(frames: Tensor) -> int:
     return found
 
 
-def _outliers(frame: Tensor, sigmas: float) -> tuple[Tensor, Tensor]:
+def _outliers(frame: Tensor, sigmas: float, least: float) -> tuple[Tensor, Tensor]:
     """Masks (h, w) of pixels above and below everything around them."""
     same = _neighbours(frame, step=2)
     middle = same.median(dim=0).values
     deviation = (frame - middle).abs()[::3, ::3].median() * 1.4826
     # Shot noise: the spread grows with the root of the level.
     level = middle.mean().clamp(min=1e-4)
-    threshold = (sigmas * deviation * (middle.clamp(min=0.1 * level) / level).sqrt()).clamp(min=LEAST)
+    threshold = (sigmas * deviation * (middle.clamp(min=0.1 * level) / level).sqrt()).clamp(min=least)
     highest, lowest = same.max(dim=0).values, same.min(dim=0).values
     del same
     beside = _neighbours(frame, step=1)[[1, 3, 4, 6]]  # above, left, right, below

@@ -152,11 +152,11 @@ def _frame_bytes(files: ShotFiles) -> int:
 def _position(keyframe: int | str, names: list[str]) -> int:
     if keyframe == "first":
         return 0
-    if isinstance(keyframe, int) and not isinstance(keyframe, bool):
+    if isinstance(keyframe, int):
         if not 0 <= keyframe < len(names):
             raise InputError(f"keyframe {keyframe} is out of range: the burst has frames 0 to {len(names) - 1}.")
         return keyframe
-    name = os.path.basename(os.fspath(keyframe))
+    name = os.path.basename(keyframe)
     if name not in names:
         raise InputError(f"keyframe must be first, sharpest, a position or one of the frames, got {keyframe!r}.")
     return names.index(name)
@@ -230,5 +230,5 @@ def _to_front(stack: _Stack, place: int) -> None:
     for i in range(place, 0, -1):
         stack.frames[i] = stack.frames[i - 1]
     stack.frames[0] = keyframe
-    for items in (stack.names, stack.metadata):
-        items.insert(0, items.pop(place))
+    stack.names.insert(0, stack.names.pop(place))
+    stack.metadata.insert(0, stack.metadata.pop(place))

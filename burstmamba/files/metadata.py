@@ -37,7 +37,8 @@ class SourceMetadata:
 
 def describe(exif: Image.Exif, icc_profile: bytes | None = None, bit_depth: int = 8) -> SourceMetadata:
     """SourceMetadata of a file with this EXIF."""
-    details = _directory(exif, EXIF_IFD)
+    # TIFF/EP, the ancestor of most RAW formats, keeps the exposure in the first directory.
+    details = {**exif, **_directory(exif, EXIF_IFD)}
     orientation = exif.get(ORIENTATION, 1)
     return SourceMetadata(
         exif=clean_exif(exif),
@@ -45,7 +46,7 @@ def describe(exif: Image.Exif, icc_profile: bytes | None = None, bit_depth: int 
         bit_depth=bit_depth,
         orientation=orientation if orientation in range(1, 9) else 1,
         exposure=exposure_of(details.get(EXPOSURE_TIME), details.get(ISO), details.get(F_NUMBER)),
-        taken=_time(details.get(TAKEN) or exif.get(0x0132), details.get(SUBSECOND)),
+        taken=_time(details.get(TAKEN) or details.get(0x0132), details.get(SUBSECOND)),
     )
 
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from PIL import Image
@@ -20,7 +23,6 @@ from burstmamba.files.metadata import (
     TAKEN,
     SourceMetadata,
     describe,
-    exposure_of,
 )
 from burstmamba.files.mosaic import shift_to_rggb, upright_mosaic
 from burstmamba.files.rgb import TIFF_MAGIC, opening_bytes
@@ -67,67 +69,65 @@ def read_headerless(path: Path, layout: HeaderlessRaw) -> Frame:
             f"take {expected}; check the size given."
         )
     mosaic = np.fromfile(path, "<u2").reshape(layout.height, layout.width)
-    levels = np.float32(layout.black), np.float32(layout.white)
-    pixels = shift_to_rggb(_normalised(mosaic, *levels), layout.cfa)
+    pixels = shift_to_rggb(_normalised(mosaic, np.full((2, 2), layout.black), layout.white), layout.cfa)
     camera = Camera(cfa="RGGB", linear=True, white_balance=layout.white_balance)
     return Frame(np.ascontiguousarray(pixels), path.name, SourceMetadata(bit_depth=16), camera, _moved(layout.cfa))
 
 
 def read_raw(path: Path, max_pixels: int = MAX_PIXELS) -> Frame:
     """Read one RAW file: a normalised RGGB mosaic, or sRGB-encoded RGB where the sensor has no Bayer mosaic."""
-    with _open(path) as raw:
+    with _opened(path) as raw:
         check_pixels(path.name, raw.sizes.width, raw.sizes.height, max_pixels)
         metadata = _metadata(path, raw)
-        try:
-            cfa = _bayer_order(raw)
-            if cfa is None:
-                return _demosaicked(path, raw, metadata)
-            mosaic, colors = raw.raw_image_visible.copy(), raw.raw_colors_visible[:2, :2].copy()
-        except InputError:
-            raise
-        except Exception as error:  # LibRaw reports a damaged body only when the pixels are asked for
-            raise _damaged(path, error) from error
-        black, white = _levels(raw, colors)
+        if metadata.exposure is None:
+            metadata = _completed(metadata, raw)
+        cfa = _bayer_order(raw)
+        if cfa is None:
+            return _demosaicked(path, raw, metadata)
+        black, white = _levels(raw)
         camera = _camera(raw, _noise(path))
-    height, width = mosaic.shape
-    black = np.tile(black, (height // 2 + 1, width // 2 + 1))[:height, :width]
-    turned, cfa = upright_mosaic(_normalised(mosaic, black, np.float32(white)), cfa, metadata.orientation)
+        mosaic = _normalised(raw.raw_image_visible, black, white)
+    turned, cfa = upright_mosaic(mosaic, cfa, metadata.orientation)
     return Frame(np.ascontiguousarray(shift_to_rggb(turned, cfa)), path.name, metadata, camera, _moved(cfa))
 
 
 def peek_raw(path: Path, max_pixels: int = MAX_PIXELS) -> tuple[tuple[int, int], SourceMetadata]:
     """The upright (h, w) of the visible sensor area and the metadata, without unpacking pixels."""
-    with _open(path) as raw:
+    with _opened(path) as raw:
         width, height = raw.sizes.width, raw.sizes.height
         check_pixels(path.name, width, height, max_pixels)
         metadata = _metadata(path, raw)
     return ((width, height) if metadata.orientation >= 5 else (height, width)), metadata
 
 
-def _open(path: Path):
+@contextmanager
+def _opened(path: Path) -> Iterator[Any]:
+    """A RAW file open in LibRaw; what LibRaw reports becomes one sentence that names the file."""
     opening_bytes(path)
     try:
         import rawpy
     except ImportError:
         raise InputError(f"{path.name} is a RAW file, which needs rawpy: pip install rawpy.") from None
     try:
-        # Through a stream: file names beyond ASCII are then Python's business on every system.
-        with path.open("rb") as stream:
-            return rawpy.imread(stream)
-    except rawpy.LibRawFileUnsupportedError:
-        hint = "; give its size and levels as HeaderlessRaw" if path.suffix.lower() == ".raw" else ""
-        raise InputError(f"{path.name} is not a RAW file that LibRaw reads{hint or '; leave it out'}.") from None
-    except rawpy.LibRawError as error:
-        raise _damaged(path, error) from error
+        raw = rawpy.imread(str(path))
+    except rawpy.LibRawError:
+        hint = "give its size and levels as HeaderlessRaw" if path.suffix.lower() == ".raw" else "leave it out"
+        raise InputError(f"{path.name} is not a RAW file that LibRaw reads; {hint}.") from None
+    try:
+        with raw:
+            yield raw
+    except rawpy.LibRawError as error:  # a damaged body shows only when the pixels are asked for
+        reason = error.args[0].decode() if error.args and isinstance(error.args[0], bytes) else str(error)
+        raise InputError(f"{path.name} is cut off or damaged ({reason}); copy it again or leave it out.") from error
 
 
-def _damaged(path: Path, error: Exception) -> InputError:
-    reason = error.args[0].decode() if error.args and isinstance(error.args[0], bytes) else str(error)
-    return InputError(f"{path.name} is cut off or damaged ({reason}); copy it again or leave it out.")
-
-
-def _normalised(mosaic: np.ndarray, black: np.ndarray | np.float32, white: np.ndarray | np.float32) -> np.ndarray:
-    return np.clip((mosaic.astype(np.float32) - black) / (white - black), 0, 1)
+def _normalised(mosaic: np.ndarray, black: np.ndarray, white: float) -> np.ndarray:
+    """(h, w) float32 in [0, 1]; `black` is (2, 2), one level for each site of the tile."""
+    levels = mosaic.astype(np.float32)
+    for y, x in ((0, 0), (0, 1), (1, 0), (1, 1)):
+        levels[y::2, x::2] -= black[y, x]
+        levels[y::2, x::2] /= white - black[y, x]
+    return levels.clip(0, 1, out=levels)
 
 
 def _moved(cfa: str) -> tuple[str, ...]:
@@ -146,9 +146,9 @@ def _bayer_order(raw) -> str | None:
     return order if order in CFA_ORDERS else None
 
 
-def _levels(raw, colors: np.ndarray) -> tuple[np.ndarray, float]:
-    """Black level of each site of the top-left 2×2, and the white level."""
-    black = np.array(raw.black_level_per_channel, np.float32)[colors]
+def _levels(raw) -> tuple[np.ndarray, float]:
+    """Black level (2, 2) of each site of the top-left tile, and the white level."""
+    black = np.array(raw.black_level_per_channel, np.float32)[raw.raw_colors_visible[:2, :2]]
     white = float(raw.white_level or raw.raw_image_visible.max())
     if white <= black.max():
         raise InputError(f"the RAW file's white level {white:.0f} is not above its black level {black.max():.0f}.")
@@ -205,19 +205,21 @@ def _tiff_tags(path: Path) -> Image.Exif:
 
 
 def _metadata(path: Path, raw) -> SourceMetadata:
-    exif, facts = _tiff_tags(path), raw.other
-    details = dict(exif.get_ifd(EXIF_IFD))
-    if facts.iso_speed > 0 and EXPOSURE_TIME not in details:  # CR3, RAF, RW2: not TIFF, LibRaw knows the rest
-        details.update({EXPOSURE_TIME: facts.shutter_speed, F_NUMBER: facts.aperture, ISO: int(facts.iso_speed)})
-        details.update({FOCAL_LENGTH: facts.focal_length})
-        if facts.timestamp.year > 1970:
-            details[TAKEN] = facts.timestamp.strftime("%Y:%m:%d %H:%M:%S")
-    if details:
-        exif[EXIF_IFD] = details
-    found = describe(exif, bit_depth=16)
-    if found.exposure is None and facts.iso_speed > 0:
-        found = replace(found, exposure=exposure_of(facts.shutter_speed, facts.iso_speed, facts.aperture))
-    return replace(found, orientation=ORIENTATIONS.get(raw.sizes.flip, 1))
+    return replace(describe(_tiff_tags(path), bit_depth=16), orientation=ORIENTATIONS.get(raw.sizes.flip, 1))
+
+
+def _completed(metadata: SourceMetadata, raw) -> SourceMetadata:
+    """Exposure and time as LibRaw knows them, for RAW formats that are not TIFF (CR3, RAF, RW2)."""
+    facts = getattr(raw, "other", None)  # older versions of rawpy do not have it
+    if facts is None or facts.iso_speed <= 0:
+        return metadata
+    exif = Image.Exif()
+    details = {EXPOSURE_TIME: facts.shutter_speed, F_NUMBER: facts.aperture, ISO: int(facts.iso_speed)}
+    if facts.timestamp.year > 1970:
+        details[TAKEN] = facts.timestamp.strftime("%Y:%m:%d %H:%M:%S")
+    exif[EXIF_IFD] = {**details, FOCAL_LENGTH: facts.focal_length}
+    known = describe(exif, bit_depth=16)
+    return replace(known, orientation=metadata.orientation)
 
 
 def _demosaicked(path: Path, raw, metadata: SourceMetadata) -> Frame:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import warnings
+from dataclasses import replace
 from pathlib import Path
 
 import cv2
@@ -66,7 +68,7 @@ def opening_bytes(path: Path) -> bytes:
 
 def _register_heif(name: str) -> None:
     try:
-        import pillow_heif
+        import pillow_heif  # type: ignore[import-not-found]  # the extra `heif`
     except ImportError:
         raise InputError(f"{name} is HEIC, which needs pillow-heif: pip install 'burstmamba[heif]'.") from None
     pillow_heif.register_heif_opener()
@@ -77,12 +79,12 @@ def _read(path: Path, magic: bytes, max_pixels: int) -> Frame:
         return _read_tiff(path, max_pixels)
     with Image.open(path) as picture:
         check_pixels(path.name, *picture.size, max_pixels)
-        metadata = describe(picture.getexif(), picture.info.get("icc_profile"), _png_depth(magic))
+        metadata = describe(_exif(picture), picture.info.get("icc_profile"), _png_depth(magic))
         if metadata.bit_depth == 16:
             picture.verify()  # OpenCV would return what it has of a truncated file
             pixels, notes = _from_opencv(path)
         else:
-            pixels, notes, changed_profile = _from_pillow(picture)
+            pixels, notes, changed_profile = _from_pillow(picture, path.name)
             metadata = _without_profile(metadata) if changed_profile else metadata
     return _upright_frame(path, pixels, metadata, notes)
 
@@ -96,22 +98,29 @@ def _upright_frame(path: Path, pixels: np.ndarray, metadata: SourceMetadata, not
 def _peek(path: Path, magic: bytes, max_pixels: int) -> tuple[tuple[int, int], SourceMetadata]:
     if magic[:4] in TIFF_MAGIC:
         with tifffile.TiffFile(path) as file:
-            page = file.pages[0]
+            page = file.pages.first
             width, height = page.imagewidth, page.imagelength
         metadata = describe(_tiff_exif(path))
     else:
         with Image.open(path) as picture:
             width, height = picture.size
-            metadata = describe(picture.getexif(), bit_depth=_png_depth(magic))
+            metadata = describe(_exif(picture), bit_depth=_png_depth(magic))
     check_pixels(path.name, width, height, max_pixels)
     return ((width, height) if metadata.orientation >= 5 else (height, width)), metadata
+
+
+def _exif(picture: Image.Image) -> Image.Exif:
+    """EXIF from the header: asked for what a PNG's header lacks, Pillow would decode the whole picture."""
+    if picture.format == "PNG" and not {"exif", "Raw profile type exif"} & picture.info.keys():
+        return Image.Exif()
+    return picture.getexif()
 
 
 def _png_depth(magic: bytes) -> int:
     return magic[24] if magic[:8] == b"\x89PNG\r\n\x1a\n" and magic[24] == 16 else 8
 
 
-def _from_pillow(picture: Image.Image) -> tuple[np.ndarray, list[str], bool]:
+def _from_pillow(picture: Image.Image, name: str) -> tuple[np.ndarray, list[str], bool]:
     """(h, w, 3) uint8, what was converted, and whether the colour profile no longer describes the pixels."""
     notes = []
     if getattr(picture, "is_animated", False) and picture.format != "MPO":  # MPO: a photograph with its depth map
@@ -122,14 +131,14 @@ def _from_pillow(picture: Image.Image) -> tuple[np.ndarray, list[str], bool]:
         return np.asarray(_from_cmyk(picture)), [*notes, "CMYK converted to sRGB"], True
     if picture.mode in ("RGBA", "LA", "PA", "La", "RGBa") or "transparency" in picture.info:
         rgba = picture.convert("RGBA")
-        if rgba.getextrema()[3][0] < 255:
+        if np.asarray(rgba)[..., 3].min() < 255:
             notes.append("transparency laid over white")
             rgba = Image.alpha_composite(Image.new("RGBA", rgba.size, "white"), rgba)
         else:
             notes.append("opaque alpha dropped")
         return np.asarray(rgba.convert("RGB")), notes, False
     if picture.mode.startswith("I;16") or picture.mode in ("I", "F"):
-        raise InputError(f"{Path(picture.filename).name} holds {picture.mode} samples; save it as 8 or 16 bit.")
+        raise InputError(f"{name} holds {picture.mode} samples; save it as 8- or 16-bit RGB.")
     names = {"L": "grey", "1": "black and white", "P": "palette"}
     notes.append(f"{names.get(picture.mode, picture.mode)} turned into RGB")
     return np.asarray(picture.convert("RGB")), notes, picture.mode in ("L", "1", "LAB")
@@ -138,8 +147,6 @@ def _from_pillow(picture: Image.Image) -> tuple[np.ndarray, list[str], bool]:
 def _from_cmyk(picture: Image.Image) -> Image.Image:
     profile = picture.info.get("icc_profile")
     if profile:
-        import io
-
         source = ImageCms.ImageCmsProfile(io.BytesIO(profile))
         converted = ImageCms.profileToProfile(picture, source, ImageCms.createProfile("sRGB"), outputMode="RGB")
         if converted is not None:
@@ -175,7 +182,7 @@ def _as_rgb(name: str, pixels: np.ndarray) -> tuple[np.ndarray, list[str]]:
 
 def _read_tiff(path: Path, max_pixels: int) -> Frame:
     with tifffile.TiffFile(path) as file:
-        page = file.pages[0]
+        page = file.pages.first
         check_pixels(path.name, page.imagewidth, page.imagelength, max_pixels)
         pages, bits, dtype, photometric = len(file.pages), page.bitspersample, page.dtype, page.photometric
         icc = page.tags[34675].value if 34675 in page.tags else None
@@ -186,9 +193,9 @@ def _read_tiff(path: Path, max_pixels: int) -> Frame:
     notes = [f"only the first of its {pages} pages is used"] if pages > 1 else []
     if dtype is None or dtype.kind == "f":
         raise InputError(f"{path.name} holds floating-point samples; save it as 8 or 16 bit.")
-    if bits == 8 and photometric.name in ("SEPARATED", "PALETTE"):
+    if bits == 8 and photometric in (tifffile.PHOTOMETRIC.SEPARATED, tifffile.PHOTOMETRIC.PALETTE):
         with Image.open(path) as picture:
-            pixels, more, changed_profile = _from_pillow(picture)
+            pixels, more, changed_profile = _from_pillow(picture, path.name)
         metadata = _without_profile(metadata) if changed_profile else metadata
     else:
         pixels, more = _decode_tiff(path)
@@ -218,8 +225,6 @@ def _tiff_exif(path: Path) -> Image.Exif:
 
 
 def _without_profile(metadata: SourceMetadata) -> SourceMetadata:
-    from dataclasses import replace
-
     return replace(metadata, icc_profile=None)
 
 

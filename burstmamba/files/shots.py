@@ -132,9 +132,13 @@ def _from_folder(folder: Path, notes: list[str]) -> list[Path]:
     if clips and len(clips) < len(paths):  # phones put a short clip beside each picture
         notes.append(f"{len(clips)} clip(s) beside the pictures in {folder.name} ignored")
         paths = [path for path in paths if kinds[path] != "video"]
-    raw_stems = {path.stem for path in paths if kinds[path] == "raw"}
-    developed = [path for path in paths if kinds[path] == "rgb"]
-    if raw_stems and developed and all(path.stem in raw_stems for path in developed):
-        notes.append(f"{len(developed)} developed picture(s) beside RAW files of the same name ignored")
-        paths = [path for path in paths if kinds[path] == "raw"]
-    return paths
+    kept = without_twins(paths)
+    if len(kept) < len(paths):
+        notes.append(f"{len(paths) - len(kept)} developed picture(s) beside RAW files of the same name ignored")
+    return kept
+
+
+def without_twins(paths: list[Path]) -> list[Path]:
+    """The paths without developed pictures that lie beside a RAW file of the same name."""
+    raw_stems = {path.stem for path in paths if kind_of(path) == "raw"}
+    return [path for path in paths if kind_of(path) == "raw" or path.stem not in raw_stems]

@@ -1,0 +1,98 @@
+"""A folder of many bursts: which files belong together."""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import groupby, pairwise
+from pathlib import Path
+
+from burstmamba.errors import InputError
+from burstmamba.files.shots import kind_of, natural_key, peek, pictures_in, without_twins
+
+GAP = 1.5
+"""Seconds: a longer pause between two frames starts another burst. EXIF times are often whole seconds."""
+
+
+@dataclass(frozen=True)
+class BurstGroup:
+    """The files of one burst in a folder of many."""
+
+    name: str
+    """The subfolder, or the first file without its ending: unique in the folder, fit for an output's name."""
+    paths: tuple[Path, ...]
+
+
+def group_bursts(folder: str | os.PathLike[str], *, gap: float = GAP) -> list[BurstGroup]:
+    """Group the files under a folder into bursts.
+
+    Each subfolder with pictures is one burst. Pictures directly in the folder are grouped by the time they were taken
+    (a pause longer than `gap` seconds starts another burst), or by their name without its last number where the time
+    is unknown; frames of different size or kind never mix. Each clip is a burst of its own.
+    """
+    root = Path(folder)
+    if not root.is_dir():
+        raise InputError(f"{root} is not a folder; expected a folder of bursts.")
+    groups = _by_time_and_name(pictures_in(root), gap)
+    for place, folders, _ in os.walk(root):
+        folders[:] = sorted((name for name in folders if not name.startswith(".")), key=natural_key)
+        if Path(place) != root:
+            groups.extend(_of_subfolder(Path(place), root))
+    if not groups:
+        raise InputError(f"the folder {root} holds no picture, RAW file or clip; expected at least one burst.")
+    return groups
+
+
+def _of_subfolder(folder: Path, root: Path) -> list[BurstGroup]:
+    paths = pictures_in(folder)
+    pictures = without_twins([path for path in paths if kind_of(path) != "video"])
+    name = folder.relative_to(root).as_posix()
+    if pictures:
+        return [BurstGroup(name, tuple(pictures))]
+    return [BurstGroup(f"{name}/{path.stem}", (path,)) for path in paths]
+
+
+def _by_time_and_name(paths: list[Path], gap: float) -> list[BurstGroup]:
+    groups = [BurstGroup(path.stem, (path,)) for path in paths if kind_of(path) == "video"]
+    dated: list[tuple[tuple, datetime, Path]] = []
+    undated: dict[tuple, list[Path]] = {}
+    for path in without_twins([path for path in paths if kind_of(path) != "video"]):
+        size, taken = _size_and_time(path)
+        if taken is not None:
+            dated.append(((kind_of(path), size), taken, path))
+        else:
+            undated.setdefault((kind_of(path), size, _series(path)), []).append(path)
+    dated.sort(key=lambda item: (str(item[0]), item[1], natural_key(item[2].name)))
+    for _, members in groupby(dated, key=lambda item: item[0]):
+        groups.extend(_split_at_pauses(list(members), gap))
+    groups.extend(BurstGroup(members[0].stem, tuple(members)) for members in undated.values())
+    return _with_unique_names(sorted(groups, key=lambda group: natural_key(group.paths[0].name)))
+
+
+def _size_and_time(path: Path) -> tuple[tuple[int, int] | None, datetime | None]:
+    try:
+        size, metadata = peek(path)
+    except InputError:  # reported when its burst is read, beside the good ones
+        return None, None
+    return size, metadata.taken
+
+
+def _series(path: Path) -> str:
+    """The name without its last number: a_01 and a_02 belong together, b_01 does not."""
+    return re.sub(r"\d+(?=\D*$)", "", path.stem)
+
+
+def _split_at_pauses(members: list[tuple[tuple, datetime, Path]], gap: float) -> list[BurstGroup]:
+    runs = [[members[0]]]
+    for previous, current in pairwise(members):
+        if (current[1] - previous[1]).total_seconds() > gap:
+            runs.append([])
+        runs[-1].append(current)
+    return [BurstGroup(run[0][2].stem, tuple(path for _, _, path in run)) for run in runs]
+
+
+def _with_unique_names(groups: list[BurstGroup]) -> list[BurstGroup]:
+    names = [group.name for group in groups]
+    return [BurstGroup(group.paths[0].name, group.paths) if names.count(group.name) > 1 else group for group in groups]

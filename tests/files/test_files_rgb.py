@@ -1,0 +1,210 @@
+"""Developed pictures: real files in every format, awkward modes and broken files."""
+
+from __future__ import annotations
+
+import struct
+import zlib
+
+import cv2
+import numpy as np
+import pytest
+import tifffile
+from PIL import Image, ImageCms
+
+from burstmamba.errors import InputError
+from burstmamba.files import load_burst, read_burst
+from burstmamba.files.rgb import peek_rgb, read_rgb
+
+
+def sixteen_bits(photo8: np.ndarray) -> np.ndarray:
+    """16-bit samples whose low bytes matter."""
+    return photo8.astype(np.uint16) * 256 + np.arange(photo8.size, dtype=np.uint16).reshape(photo8.shape) % 256
+
+
+@pytest.mark.parametrize(
+    ("name", "tolerance"),
+    [("a.png", 0), ("a.tif", 0), ("a.bmp", 0), ("a.jpg", 12), ("a.webp", 24), ("a.avif", 24)],
+)
+def test_formats(tmp_path, photo, name, tolerance):
+    picture = photo()
+    options = {"subsampling": 0, "quality": 98} if name.endswith("jpg") else {"quality": 98}
+    Image.fromarray(picture).save(tmp_path / name, **options)
+    frame = read_rgb(tmp_path / name)
+    assert frame.size == (24, 32) and frame.pixels.dtype == np.uint8 and frame.notes == ()
+    assert np.abs(frame.pixels.astype(int) - picture).max() <= tolerance
+    assert frame.tensor().shape == (3, 24, 32) and frame.tensor().min() >= 0 and frame.tensor().max() <= 1
+
+
+@pytest.mark.parametrize("name", ["a.png", "a.tif", "lzw.tif", "deflate.tif", "planar.tif"])
+def test_sixteen_bits_survive(tmp_path, photo, name):
+    picture = sixteen_bits(photo())
+    if name == "planar.tif":
+        tifffile.imwrite(tmp_path / name, picture.transpose(2, 0, 1), photometric="rgb", planarconfig="separate")
+    elif name == "deflate.tif":
+        tifffile.imwrite(tmp_path / name, picture, photometric="rgb", compression="zlib", predictor=True)
+    else:  # OpenCV compresses TIFF with LZW unless told otherwise
+        options = [cv2.IMWRITE_TIFF_COMPRESSION, 1] if name == "a.tif" else []
+        assert cv2.imwrite(str(tmp_path / name), picture[..., ::-1], options)
+    frame = read_rgb(tmp_path / name)
+    assert frame.metadata.bit_depth == 16
+    np.testing.assert_array_equal(frame.pixels, picture)
+
+
+def test_conversions_are_said(tmp_path, photo):
+    picture = Image.fromarray(photo())
+    picture.convert("L").save(tmp_path / "grey.png")
+    picture.convert("1").save(tmp_path / "bw.png")
+    picture.convert("P").save(tmp_path / "palette.png")
+    picture.convert("CMYK").save(tmp_path / "cmyk.jpg", quality=98)
+    cv2.imwrite(str(tmp_path / "grey16.png"), sixteen_bits(photo())[..., 0])
+    picture.putalpha(Image.new("L", picture.size, 255))
+    picture.save(tmp_path / "opaque.png")
+    picture.putalpha(Image.new("L", picture.size, 0))
+    picture.save(tmp_path / "clear.png")
+    expected = {
+        "grey.png": "grey turned into RGB",
+        "bw.png": "black and white turned into RGB",
+        "palette.png": "palette turned into RGB",
+        "cmyk.jpg": "CMYK converted to sRGB",
+        "grey16.png": "grey turned into RGB",
+        "opaque.png": "opaque alpha dropped",
+        "clear.png": "transparency laid over white",
+    }
+    for name, note in expected.items():
+        frame = read_rgb(tmp_path / name)
+        assert frame.notes == (note,), name
+        assert frame.pixels.shape == (24, 32, 3), name
+    assert (read_rgb(tmp_path / "clear.png").pixels == 255).all()
+    np.testing.assert_array_equal(read_rgb(tmp_path / "opaque.png").pixels, photo())
+    assert np.abs(read_rgb(tmp_path / "cmyk.jpg").pixels.astype(int) - photo()).mean() < 6
+
+
+def test_sixteen_bit_alpha(tmp_path, photo):
+    picture = sixteen_bits(photo())
+    half = np.full((24, 32, 1), 32768, np.uint16)
+    cv2.imwrite(str(tmp_path / "a.png"), np.concatenate((picture[..., ::-1], half), axis=2))
+    frame = read_rgb(tmp_path / "a.png")
+    assert frame.notes == ("transparency laid over white",)
+    alpha = 32768 / 65535
+    np.testing.assert_allclose(frame.pixels, picture * alpha + 65535 * (1 - alpha), atol=1)
+
+
+@pytest.mark.parametrize("orientation", range(1, 9))
+@pytest.mark.parametrize("name", ["a.jpg", "a.png", "a.tif"])
+def test_orientation(tmp_path, orientation, name):
+    """The marked corner of the scene ends top left, whatever way the camera was held."""
+    scene = np.zeros((16, 32, 3), np.uint8)
+    scene[:8, :16] = (250, 20, 20)
+    scene[:8, 16:] = (20, 250, 20)
+    stored = {
+        2: scene[:, ::-1],
+        3: scene[::-1, ::-1],
+        4: scene[::-1],
+        5: scene.transpose(1, 0, 2),
+        6: np.rot90(scene),
+        7: np.rot90(scene, 2).transpose(1, 0, 2),
+        8: np.rot90(scene, -1),
+    }.get(orientation, scene)
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    Image.fromarray(np.ascontiguousarray(stored)).save(tmp_path / name, exif=exif)
+    frame = read_rgb(tmp_path / name)
+    assert frame.size == (16, 32) == peek_rgb(tmp_path / name)[0]
+    assert np.abs(frame.pixels.astype(int) - scene)[2:6, 2:14].max() < 20
+    assert np.abs(frame.pixels.astype(int) - scene)[2:6, 18:30].max() < 20
+    assert frame.metadata.orientation == orientation
+
+
+def test_metadata(tmp_path, photo):
+    exif = Image.Exif()
+    exif[0x010F], exif[0x0110] = "Acme", "Testcam"
+    exif[0x8769] = {0x829A: 0.01, 0x829D: 2.0, 0x8827: 400, 0x9003: "2026:11:15 03:20:10", 0x9291: "25"}
+    icc = ImageCms.ImageCmsProfile(ImageCms.createProfile("sRGB")).tobytes()
+    Image.fromarray(photo()).save(tmp_path / "a.jpg", exif=exif, icc_profile=icc)
+    metadata = read_rgb(tmp_path / "a.jpg").metadata
+    assert metadata.icc_profile == icc
+    assert metadata.exposure == pytest.approx(0.01 * 400 / 4)
+    assert metadata.taken is not None and metadata.taken.isoformat() == "2026-11-15T03:20:10.250000"
+    kept = Image.Exif()
+    kept.load(metadata.exif)
+    assert kept[0x0110] == "Testcam" and kept[0x0112] == 1
+    assert kept.get_ifd(0x8769)[0x8827] == 400
+
+
+@pytest.mark.parametrize("name", ["a.gif", "a.webp", "a.png", "pages.tif"])
+def test_animations_give_their_first_frame(tmp_path, photo, name):
+    frames = [Image.fromarray(photo(seed=seed)) for seed in range(3)]
+    options = {"lossless": True} if name == "a.webp" else {}
+    frames[0].save(tmp_path / name, save_all=True, append_images=frames[1:], **options)
+    frame = read_rgb(tmp_path / name)
+    assert "3 frames is used" in frame.notes[0] or "3 pages is used" in frame.notes[0]
+    if name != "a.gif":
+        np.testing.assert_array_equal(frame.pixels, photo(seed=0))
+
+
+@pytest.mark.parametrize("size", [(1, 1), (3, 5000), (5000, 3)])
+def test_odd_sizes(tmp_path, photo, size):
+    Image.fromarray(photo(*size)).save(tmp_path / "a.png")
+    assert load_burst(tmp_path / "a.png").frames.shape == (1, 3, *size)
+
+
+def test_unicode_and_spaces(tmp_path, photo):
+    folder = tmp_path / "my shöts 写真"
+    folder.mkdir()
+    Image.fromarray(photo()).save(folder / "фото 1.jpg")
+    cv2.imencode(".png", sixteen_bits(photo(seed=1)))[1].tofile(folder / "фото 2.png")
+    assert load_burst(folder).names == ("фото 1.jpg", "фото 2.png")
+
+
+def test_errors(tmp_path, photo):
+    (tmp_path / "empty.jpg").touch()
+    with pytest.raises(InputError, match=r"^empty\.jpg is empty \(0 bytes\); copy it again or leave it out\.$"):
+        load_burst(tmp_path / "empty.jpg")
+    (tmp_path / "text.jpg").write_text("This is a text file. " * 10)
+    with pytest.raises(InputError, match=r"^text\.jpg is not a picture in a format that is read here; leave it out\.$"):
+        load_burst(tmp_path / "text.jpg")
+    with pytest.raises(InputError, match=r"missing\.jpg does not exist; check the name"):
+        load_burst(tmp_path / "missing.jpg")
+    tifffile.imwrite(tmp_path / "float.tif", photo().astype(np.float32))
+    with pytest.raises(InputError, match=r"float\.tif holds floating-point samples; save it as 8 or 16 bit"):
+        load_burst(tmp_path / "float.tif")
+
+
+@pytest.mark.parametrize("name", ["a.jpg", "a.png", "a.webp", "a.avif", "a.tif", "deep.png", "deep.tif"])
+def test_truncated_files_are_refused(tmp_path, name):
+    rng = np.random.default_rng(0)
+    if name.startswith("deep"):
+        cv2.imwrite(str(tmp_path / name), rng.integers(0, 65535, (64, 64, 3), dtype=np.uint16))
+    else:
+        Image.fromarray(rng.integers(0, 255, (64, 64, 3), dtype=np.uint8)).save(tmp_path / name)
+    whole = (tmp_path / name).read_bytes()
+    for share in (0.5, 0.9, 0.97):
+        (tmp_path / name).write_bytes(whole[: int(len(whole) * share)])
+        with pytest.raises(InputError, match=rf"^{name} is (cut off or damaged|not a picture)"):
+            read_burst(tmp_path / name)
+
+
+def test_decompression_bombs_are_refused(tmp_path):
+    """A file of some hundred bytes that claims 30000×30000 pixels is refused unread."""
+
+    def chunk(kind: bytes, data: bytes) -> bytes:
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+    for side, words in ((30000, "claims far more pixels"), (12500, "claims 12500×12500 pixels, more than the 150")):
+        header = struct.pack(">IIBBBBB", side, side, 8, 2, 0, 0, 0)
+        data = b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(bytes(1000)))
+        (tmp_path / "bomb.png").write_bytes(data + chunk(b"IEND", b""))
+        with pytest.raises(InputError, match=words):
+            load_burst(tmp_path / "bomb.png")
+
+
+def test_heic_says_what_to_install(tmp_path):
+    (tmp_path / "a.heic").write_bytes(b"\0\0\0\x18ftypheic")
+    try:
+        import pillow_heif  # noqa: F401
+    except ImportError:
+        words = r"a\.heic is HEIC, which needs pillow-heif: pip install 'burstmamba\[heif\]'"
+    else:
+        words = r"a\.heic is (cut off|not a picture)"
+    with pytest.raises(InputError, match=words):
+        load_burst(tmp_path / "a.heic")
