@@ -8,8 +8,8 @@ from __future__ import annotations
 import hashlib
 import logging
 import os
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
 from multiprocessing import get_context
 from pathlib import Path
@@ -63,42 +63,33 @@ class AlignmentCache:
         return read_alignment(path)
 
     def fill(
-        self, bursts: Iterable[Callable[[], Burst]], method: str, workers: int, progress: Callable[[], None]
+        self, bursts: Sequence[Callable[[], Burst]], method: str, workers: int, progress: Callable[[], None]
     ) -> None:
-        """Estimate what is missing, in `workers` processes.
+        """Estimate what is missing.
 
         Args:
-            bursts: functions that load a burst each, so that only a few are in memory.
+            bursts: functions that load a burst each; they are sent to the processes, which load in parallel.
             method: the estimator.
             workers: number of processes; 1 stays in this one.
             progress: called once for each burst.
         """
-        missing = self._missing(bursts, method, progress)
         if workers <= 1:
-            for path, burst in missing:
-                estimate_to_file(path, burst, method)
+            for load in bursts:
+                self.get(load(), method)
                 progress()
             return
         # Spawned, not forked: this process may hold a GPU.
         with ProcessPoolExecutor(workers, mp_context=get_context("spawn"), initializer=_single_thread) as pool:
-            running: set[Future] = set()
-            for path, burst in missing:
-                running.add(pool.submit(estimate_to_file, path, burst, method))
-                if len(running) >= 2 * workers:
-                    running = _finish(running, progress)
-            while running:
-                running = _finish(running, progress)
-
-    def _missing(
-        self, bursts: Iterable[Callable[[], Burst]], method: str, progress: Callable[[], None]
-    ) -> Iterator[tuple[Path, Burst]]:
-        for load in bursts:
-            burst = load()
-            path = self.path(burst, method)
-            if path.is_file():
+            for future in as_completed([pool.submit(_fill_one, self, load, method) for load in bursts]):
+                future.result()
                 progress()
-            else:
-                yield path, burst
+
+
+def _fill_one(cache: AlignmentCache, load: Callable[[], Burst], method: str) -> None:
+    burst = load()
+    path = cache.path(burst, method)
+    if not path.is_file():
+        estimate_to_file(path, burst, method)
 
 
 def estimate_to_file(path: Path, burst: Burst, method: str) -> None:
@@ -130,14 +121,6 @@ def read_alignment(path: Path) -> AlignedBurst:
 def default_workers() -> int:
     """One process for each core this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def _finish(running: set[Future], progress: Callable[[], None]) -> set[Future]:
-    done, running = wait(running, return_when=FIRST_COMPLETED)
-    for future in done:
-        future.result()
-        progress()
-    return running
 
 
 def _single_thread() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from burstmamba.burst import Burst
 from burstmamba.data.sample import Sample
 from burstmamba.errors import InputError
 
@@ -20,7 +21,11 @@ class Item:
     centres: str
     """`half-pixel` or `corner`: how the target's grid lies on the keyframe's."""
     load: Callable[[], Sample]
-    """A sample with b = 1."""
+    """Gives a sample with b = 1; can be sent to another process."""
+
+    def load_burst(self) -> Burst:
+        """The burst without its ground truth."""
+        return self.load().burst()
 
 
 @dataclass(frozen=True)

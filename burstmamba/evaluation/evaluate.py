@@ -65,7 +65,7 @@ class Evaluation:
         self._estimate(todo, book, cache)
         done = 0
         try:
-            for chunk in load_chunks(todo, CHUNK):
+            for chunk in load_chunks(todo, CHUNK, self.workers):
                 for method in self.methods:
                     wanted = [(i, s) for i, s in chunk if not _scored(book, i, method)]
                     self._run_method(method, wanted, cache, book)
@@ -92,8 +92,7 @@ class Evaluation:
                 done[0] += 1
                 self.progress(f"align ({name})", done[0], len(wanted))
 
-            loaders = [lambda item=item: item.load().burst() for item in wanted]
-            cache.fill(loaders, name, min(self.workers, max(1, len(wanted) // 2)), advance)
+            cache.fill([item.load_burst for item in wanted], name, min(self.workers, max(1, len(wanted) // 2)), advance)
 
     def _run_method(
         self, method: Method, pairs: list[tuple[Item, Sample]], cache: AlignmentCache, book: ScoreBook
@@ -187,14 +186,14 @@ def open_book(path: Path, header: dict[str, str]) -> ScoreBook:
     return book
 
 
-def load_chunks(items: list[Item], size: int) -> Iterator[list[tuple[Item, Sample]]]:
+def load_chunks(items: list[Item], size: int, threads: int) -> Iterator[list[tuple[Item, Sample]]]:
     """Samples in groups of `size`, the next group being read while this one is used."""
     groups = [items[start : start + size] for start in range(0, len(items), size)]
 
     def read(group: list[Item], pool: ThreadPoolExecutor) -> list:
         return [(item, pool.submit(item.load)) for item in group]
 
-    with ThreadPoolExecutor(4) as pool:
+    with ThreadPoolExecutor(threads) as pool:
         waiting = read(groups[0], pool) if groups else []
         for following in [*groups[1:], []]:
             current, waiting = waiting, read(following, pool)

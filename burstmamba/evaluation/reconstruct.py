@@ -44,7 +44,7 @@ class Method:
 
     @property
     def label(self) -> str:
-        """Its name in tables: `L=14`, `L=14 identity`, `L=14 auto, integer`, `classical`."""
+        """Its name in tables: `L=14`, `L=14 identity`, `L=14 exact, rounded`, `classical`."""
         if self.kind == "outputs":
             return str(self.folder.name if self.folder else "outputs")
         if self.kind in ("bicubic", "nearest"):

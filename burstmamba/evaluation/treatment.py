@@ -10,8 +10,8 @@ from burstmamba.errors import InputError
 
 TREATMENTS = {
     "none": "the maps as they are",
-    "integer": "maps rounded to whole pixels",
-    "pre-align": "frames warped to the keyframe, then identity maps",
+    "rounded": "maps rounded to whole pixels",
+    "prealigned": "frames warped to the keyframe, then identity maps",
     "copies": "every frame is the keyframe: what is left of the gain did not come from the other frames",
     "shuffle": "the frames after the keyframe in another order",
     "reverse": "the frames after the keyframe in reverse order",
@@ -31,10 +31,10 @@ def treat(frames: Tensor, maps: Correspondence | None, treatment: str) -> tuple[
     """
     if treatment == "none" or frames.shape[1] == 1:
         return frames, maps
-    if treatment == "integer":
+    if treatment == "rounded":
         return frames, None if maps is None else maps.rounded()
-    if treatment == "pre-align":
-        return pre_align(frames, maps)
+    if treatment == "prealigned":
+        return prealign(frames, maps)
     if treatment == "copies":
         return frames[:, :1].expand_as(frames).contiguous(), None
     if treatment in ("shuffle", "reverse"):
@@ -43,12 +43,12 @@ def treat(frames: Tensor, maps: Correspondence | None, treatment: str) -> tuple[
     raise InputError(f"unknown treatment {treatment!r}; the known ones are {', '.join(TREATMENTS)}.")
 
 
-def pre_align(frames: Tensor, maps: Correspondence | None) -> tuple[Tensor, Correspondence | None]:
+def prealign(frames: Tensor, maps: Correspondence | None) -> tuple[Tensor, Correspondence | None]:
     """Frames resampled into the keyframe's view; the maps become the identity and keep their confidence."""
     if maps is None:
         return frames, None
     if frames.shape[2] == 1:
-        raise InputError("pre-align resamples frames, which would mix the colours of a mosaic; use it on RGB bursts.")
+        raise InputError("prealigned resamples frames, which would mix the colours of a mosaic; use it on RGB bursts.")
     zero = torch.zeros_like(maps.to_frame)
     return maps.gather(frames), Correspondence(zero, zero, maps.confidence)
 

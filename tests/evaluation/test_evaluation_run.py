@@ -56,7 +56,7 @@ def test_labels():
     assert Method("network", 1).label == "L=1"
     assert Method("network", 14).label == "L=14"
     assert Method("network", 14, "identity").label == "L=14 identity"
-    assert Method("network", 14, "exact", "integer").label == "L=14 exact, integer"
+    assert Method("network", 14, "exact", "rounded").label == "L=14 exact, rounded"
     assert Method("network", 14, "auto", "copies").label == "L=14 copies"
     assert Method("bicubic").label == "bicubic"
 
@@ -153,9 +153,9 @@ def test_treatments():
     frames, maps = one.frames, one.exact
     copied, none = treat(frames, maps, "copies")
     assert none is None and torch.equal(copied, frames[:, :1].expand_as(frames))
-    _, rounded = treat(frames, maps, "integer")
+    _, rounded = treat(frames, maps, "rounded")
     assert torch.equal(rounded.to_frame, maps.to_frame.round())
-    aligned, identity = treat(frames, maps, "pre-align")
+    aligned, identity = treat(frames, maps, "prealigned")
     assert torch.allclose(aligned[:, 0], frames[:, 0], atol=1e-5) and not identity.to_frame.any()
     inside = (slice(None), slice(None), slice(None), slice(5, -5), slice(5, -5))
     assert (aligned - frames[:, :1])[inside].abs().mean() < (frames - frames[:, :1])[inside].abs().mean() / 1.5
@@ -169,7 +169,7 @@ def test_treatments():
     with pytest.raises(InputError, match="unknown treatment 'blur'"):
         treat(frames, maps, "blur")
     with pytest.raises(InputError, match="mix the colours of a mosaic"):
-        treat(frames[:, :, :1], maps, "pre-align")
+        treat(frames[:, :, :1], maps, "prealigned")
 
 
 def test_interval():

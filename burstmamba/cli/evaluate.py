@@ -1,0 +1,192 @@
+"""`burstmamba evaluate`: score a network and its baselines on a benchmark."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+if TYPE_CHECKING:
+    from burstmamba.evaluation.reconstruct import Method
+    from burstmamba.evaluation.scores import ScoreBook
+
+
+def evaluate(
+    weights: Annotated[str, typer.Argument(help="A shipped model, a .safetensors file, or `none`: baselines alone.")],
+    dataset: Annotated[str, typer.Argument(help="Folder of a benchmark, or `charts` for MTF50 and the Siemens star.")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="Folder for scores; a second run goes on there.")] = Path(
+        "scores"
+    ),
+    burst_length: Annotated[str, typer.Option(help="Frames given to the network, comma-separated.")] = "1,2,5,10,14",
+    correspondence: Annotated[
+        str, typer.Option(help="auto, homography, dense, raft-small, raft-large, identity, exact; comma-separated.")
+    ] = "auto",
+    treatment: Annotated[
+        str, typer.Option(help="none, rounded, prealigned, copies, shuffle, reverse; comma-separated.")
+    ] = "none",
+    baselines: Annotated[str, typer.Option(help="bicubic, nearest, classical; comma-separated, or none.")] = "bicubic",
+    outputs: Annotated[
+        list[Path] | None, typer.Option(help="Folder of another method's pictures, NAME.png; may be repeated.")
+    ] = None,
+    subset: Annotated[str, typer.Option(help="Only these subsets, comma-separated.")] = "",
+    protocol: Annotated[str, typer.Option(help="Other protocols than the benchmark's own, comma-separated.")] = "",
+    limit: Annotated[int | None, typer.Option(min=1, help="Only the first N bursts of each subset.")] = None,
+    device: Annotated[str, typer.Option(help="cpu or cuda; by default the best there is.")] = "",
+    workers: Annotated[int | None, typer.Option(min=1, help="Processes that estimate maps.")] = None,
+    cache: Annotated[Path | None, typer.Option(help="Folder for estimated maps, shared by several runs.")] = None,
+    images: Annotated[Path | None, typer.Option(help="Also write every picture below this folder.")] = None,
+    lpips: Annotated[bool | None, typer.Option(help="Also LPIPS; by default if its files are there.")] = None,
+    lpips_backbone: Annotated[Path | None, typer.Option(help="AlexNet's weights.")] = None,
+    lpips_heads: Annotated[Path | None, typer.Option(help="LPIPS's linear heads, alex.pth.")] = None,
+) -> None:
+    """Score a network on a benchmark under its own protocol, with baselines in the same run."""
+    from burstmamba.evaluation.alignment_cache import default_workers
+    from burstmamba.evaluation.catalogue import open_benchmark
+    from burstmamba.evaluation.evaluate import Evaluation
+    from burstmamba.evaluation.provenance import provenance
+
+    device = device or default_device()
+    model, file = open_weights(weights, device)
+    methods = list_methods(model is not None, burst_length, correspondence, treatment, baselines, outputs or [])
+    if dataset == "charts":
+        print_charts(methods, model, device, out, provenance(device, file))
+        return
+    benchmark = open_benchmark(Path(dataset), mosaics=model is not None and model.config.in_channels == 1)
+    benchmark = benchmark.select(names(subset) or None, limit)
+    if protocol:
+        benchmark = benchmark.with_protocols(names(protocol))
+    metric = open_lpips(lpips, lpips_backbone, lpips_heads, device)
+    with progress_display() as progress:
+        evaluation = Evaluation(
+            benchmark, methods, out, model=model, lpips=metric, device=device, workers=workers or default_workers(),
+            cache=cache, images=images, progress=progress,
+        )  # fmt: skip
+        book = evaluation.run({"benchmark": benchmark.name, **provenance(device, file)})
+    print_book(book)
+    Console().print(f"scores: {out / 'scores.json'}, {out / 'scores.csv'}", highlight=False)
+    if book.problems:
+        for name, reason in book.problems.items():
+            Console(stderr=True).print(f"not scored: {name}: {reason}", markup=False, highlight=False, soft_wrap=True)
+        raise typer.Exit(1)
+
+
+def names(text: str) -> list[str]:
+    """The parts of a comma-separated list; `none` and nothing are the empty list."""
+    return [part.strip() for part in text.split(",") if part.strip() not in ("", "none")]
+
+
+def list_methods(
+    has_model: bool, lengths: str, correspondence: str, treatment: str, baselines: str, outputs: list[Path]
+) -> list[Method]:
+    """The rows of the table, baselines first."""
+    from burstmamba.errors import InputError
+    from burstmamba.evaluation.reconstruct import Method
+
+    try:
+        frames = [int(part) for part in names(lengths)]
+    except ValueError:
+        raise InputError(f"--burst-length expects numbers such as 1,2,5,10,14, got {lengths!r}.") from None
+    longest, estimators = max(frames, default=1), names(correspondence) or ["auto"]
+    methods = []
+    for name in names(baselines):
+        if name not in ("bicubic", "nearest", "classical"):
+            raise InputError(f"--baselines knows bicubic, nearest and classical, got {name!r}.")
+        methods.append(Method(name, longest, estimators[0]) if name == "classical" else Method(name))
+    for folder in outputs:
+        if not folder.is_dir():
+            raise InputError(f"--outputs expects a folder of pictures, {folder} is none.")
+        methods.append(Method("outputs", folder=folder))
+    if has_model:
+        treatments = [part.strip() for part in treatment.split(",")]
+        rows = [Method("network", n, c, t) for c in estimators for t in treatments for n in frames]
+        methods += {method.label: method for method in rows}.values()
+    if not methods:
+        raise InputError("nothing to score: give weights, --baselines or --outputs.")
+    return methods
+
+
+def default_device() -> str:
+    """`cuda` where there is one."""
+    import torch
+
+    return "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def open_weights(name: str, device: str):
+    """The model and its file; (None, None) for `none`."""
+    if name == "none":
+        return None, None
+    from burstmamba.checkpoint import WEIGHTS, load_model
+
+    shipped = WEIGHTS / f"{name}.safetensors"
+    return load_model(name, device), shipped if shipped.is_file() else Path(name)
+
+
+def open_lpips(wanted: bool | None, backbone: Path | None, heads: Path | None, device: str):
+    """The LPIPS network, or None with a line that says why."""
+    from burstmamba.evaluation.lpips import load_lpips, lpips_available
+
+    asked = wanted or (wanted is None and (backbone is not None or heads is not None))
+    if asked or (wanted is None and lpips_available()):
+        return load_lpips(backbone, heads, device)
+    if wanted is None:
+        Console(stderr=True).print("LPIPS left out: its weights are not installed (--lpips says what is missing).")
+    return None
+
+
+def progress_display():
+    """A progress bar on stderr for (stage, done, total) reports."""
+    from contextlib import contextmanager
+
+    from rich.progress import MofNCompleteColumn, Progress, TimeRemainingColumn
+
+    @contextmanager
+    def display():
+        with Progress(*Progress.get_default_columns()[:2], MofNCompleteColumn(), TimeRemainingColumn(),
+                      console=Console(stderr=True), transient=True) as bar:  # fmt: skip
+            tasks: dict[str, int] = {}
+
+            def show(stage: str, done: int, total: int) -> None:
+                if stage not in tasks:
+                    tasks[stage] = bar.add_task(stage, total=total)
+                bar.update(tasks[stage], completed=done)
+
+            yield show
+
+    return display()
+
+
+def print_book(book: ScoreBook) -> None:
+    """A table of means with their 95 % intervals."""
+    from burstmamba.evaluation.scores import summary_rows
+
+    table = Table("subset", "protocol", "method", "images", "PSNR (dB)", "SSIM", "LPIPS", "s / burst")
+    for row in summary_rows(book):
+        low, high = row["psnr_interval"]
+        table.add_row(
+            row["subset"], row["protocol"], row["method"], str(row["images"]),
+            f"{row['psnr']:.2f} [{low:.2f}, {high:.2f}]", f"{row['ssim']:.4f}",
+            f"{row['lpips']:.4f}" if "lpips" in row else "-", f"{row['seconds']:.3f}" if "seconds" in row else "-",
+        )  # fmt: skip
+    Console(width=None if Console().is_terminal else 140).print(table)
+
+
+def print_charts(methods: list[Method], model, device: str, out: Path, header: dict[str, str]) -> None:
+    """Resolution of each method on rendered charts, as a table and as charts.json."""
+    from dataclasses import asdict
+
+    from burstmamba.checkpoint import write_atomically
+    from burstmamba.evaluation.charts import ideal_charts, measure_charts
+
+    methods = [method for method in methods if method.kind != "outputs"]
+    results = [*measure_charts(methods, cache=out / "maps", model=model, device=device), ideal_charts()]
+    table = Table("method", "MTF50 (cycles / HR pixel)", "Siemens star, 10 % (cycles / HR pixel)")
+    for result in results:
+        table.add_row(result.method, f"{result.mtf50:.3f}", f"{result.star_limit:.3f}")
+    Console().print(table)
+    content = {"header": {"benchmark": "charts", **header}, "charts": [asdict(result) for result in results]}
+    write_atomically(out / "charts.json", (json.dumps(content, indent=1) + "\n").encode())

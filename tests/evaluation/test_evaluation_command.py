@@ -1,0 +1,122 @@
+"""`burstmamba evaluate` as a user runs it."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from burstmamba.checkpoint import save_checkpoint
+from burstmamba.cli.evaluate import evaluate
+from burstmamba.errors import InputError
+from burstmamba.evaluation import charts
+from burstmamba.evaluation.reconstruct import Method
+from burstmamba.model.burstmamba import BurstMamba
+from burstmamba.model.config import preset
+
+PIXELS = 192
+
+
+@pytest.fixture(scope="module")
+def photographs(tmp_path_factory):
+    """Two photographs of rectangles, as a folder."""
+    from PIL import Image
+
+    folder = tmp_path_factory.mktemp("photographs")
+    for number in (1, 2):
+        random = np.random.default_rng(number)
+        image = np.full((PIXELS, PIXELS, 3), 128, np.uint8)
+        for _ in range(80):
+            top, left, height, width = random.integers((0, 0, 4, 4), (PIXELS, PIXELS, 40, 40))
+            image[top : top + height, left : left + width] = random.integers(0, 256, 3)
+        Image.fromarray(image).save(folder / f"{number:04d}.png")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def weights(tmp_path_factory):
+    torch.manual_seed(0)
+    path = tmp_path_factory.mktemp("weights") / "tiny.safetensors"
+    save_checkpoint(path, BurstMamba(preset("tiny")), notes={"steps": "0"})
+    return path
+
+
+def burstmamba(*arguments):
+    command = [sys.executable, "-m", "burstmamba", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=300)
+
+
+def test_evaluate(photographs, weights, tmp_path):
+    done = burstmamba(
+        "evaluate", weights, photographs, "-o", tmp_path, "--subset", "still,noisy", "--burst-length", "1,3",
+        "--correspondence", "exact,identity", "--treatment", "none,copies", "--baselines", "bicubic", "--no-lpips",
+        "--device", "cpu", "--images", tmp_path / "pictures",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    stored = json.loads((tmp_path / "scores.json").read_text())
+    methods = {row["method"] for row in stored["scores"]}
+    assert methods == {"bicubic", "L=1", "L=3 exact", "L=3 identity", "L=3 copies"}
+    assert len(stored["scores"]) == 5 * 2 * 2
+    header = stored["header"]
+    assert header["benchmark"] == "openburst-like" and header["weights_steps"] == "0"
+    assert {"commit", "hardware", "date", "weights_sha256"} <= set(header)
+    assert "bicubic" in done.stdout
+    assert len(list((tmp_path / "pictures").rglob("*.png"))) == 20
+
+    # The kept pictures score the same when they are read back as another method's outputs.
+    outputs = tmp_path / "pictures" / "L=3-exact"
+    again = burstmamba(
+        "evaluate", "none", photographs, "-o", tmp_path / "again", "--subset", "still,noisy", "--baselines", "none",
+        "--outputs", outputs, "--no-lpips", "--device", "cpu",
+    )  # fmt: skip
+    assert again.returncode == 0, again.stderr
+    scores = json.loads((tmp_path / "again" / "scores.json").read_text())["scores"]
+    first = {(r["subset"], r["image"]): r["psnr"] for r in stored["scores"] if r["method"] == "L=3 exact"}
+    assert {(r["subset"], r["image"]): r["psnr"] for r in scores} == pytest.approx(first, abs=1e-4)
+
+    # One picture missing: the rest is scored, the missing one named, the exit code says so.
+    (outputs / "still" / "0002.png").unlink()
+    partial = burstmamba(
+        "evaluate", "none", photographs, "-o", tmp_path / "partial", "--subset", "still", "--baselines", "none",
+        "--outputs", outputs, "--no-lpips", "--device", "cpu",
+    )  # fmt: skip
+    assert partial.returncode == 1
+    assert "not scored: L=3-exact: still/0002: no picture" in partial.stderr
+    assert len(json.loads((tmp_path / "partial" / "scores.json").read_text())["scores"]) == 1
+
+
+@pytest.mark.parametrize(
+    ("dataset", "options", "message"),
+    [
+        (None, {"baselines": "none"}, "nothing to score: give weights, --baselines or --outputs"),
+        (None, {"baselines": "lanczos"}, "--baselines knows bicubic, nearest and classical, got 'lanczos'"),
+        (None, {"burst_length": "many"}, "--burst-length expects numbers such as 1,2,5,10,14, got 'many'"),
+        (None, {"subset": "dark"}, "no subset 'dark'; it has still, noisy, moving, badframe"),
+        (None, {"treatment": "blur", "burst_length": "2"}, "unknown treatment 'blur'"),
+        (None, {"outputs": [Path("nowhere")]}, "--outputs expects a folder of pictures, nowhere is none"),
+        ("missing-folder", {}, "missing-folder is not a folder"),
+    ],
+)
+def test_mistakes(photographs, weights, tmp_path, dataset, options, message):
+    name = str(weights) if "treatment" in options else "none"
+    with pytest.raises(InputError, match=message):
+        evaluate(name, dataset or str(photographs), out=tmp_path, lpips=False, device="cpu", **options)
+
+
+def test_mistake_is_one_line(tmp_path):
+    done = burstmamba("evaluate", "none", "missing-folder", "-o", tmp_path)
+    assert done.returncode == 2
+    assert done.stderr.count("\n") == 1 and "missing-folder is not a folder" in done.stderr
+
+
+def test_charts(tmp_path):
+    """Interpolation resolves less than a solver with all frames, and that less than the chart itself."""
+    methods = [Method("bicubic"), Method("classical", 5, "exact")]
+    results = charts.measure_charts(methods, cache=tmp_path, seeds=(1,), size=192)
+    limits = {result.method: result.star_limit for result in results}
+    ideal = charts.ideal_charts(192)
+    assert limits["bicubic"] < limits["classical L=5 exact"] < ideal.star_limit
+    assert all(0 < result.mtf50 < ideal.mtf50 for result in results)
