@@ -31,7 +31,7 @@ def photo():
     def make(height: int = 24, width: int = 32, seed: int = 0) -> np.ndarray:
         rng = np.random.default_rng(seed)
         small = rng.integers(30, 226, (4, 5, 3), dtype=np.uint8)
-        return np.asarray(Image.fromarray(small).resize((width, height), Image.Resampling.BICUBIC))
+        return np.array(Image.fromarray(small).resize((width, height), Image.Resampling.BICUBIC))
 
     return make
 
