@@ -8,9 +8,10 @@ from typing import Callable
 from torch import Tensor
 
 from burstmamba.errors import InputError
+from burstmamba.kernels.selective_scan import triton_backend
 from burstmamba.kernels.selective_scan.reference import PATHS, selective_scan_reference
 
-__all__ = ["PATHS", "Backend", "BACKENDS", "select_backend", "selective_scan"]
+__all__ = ["BACKENDS", "PATHS", "Backend", "select_backend", "selective_scan"]
 
 
 @dataclass(frozen=True)
@@ -24,7 +25,10 @@ class Backend:
 
 
 # Fastest first; the reference takes everything.
-BACKENDS: tuple[Backend, ...] = (Backend("reference", selective_scan_reference, lambda x: None),)
+BACKENDS: tuple[Backend, ...] = (
+    Backend("triton", triton_backend.scan, triton_backend.unavailable),
+    Backend("reference", selective_scan_reference, lambda x: None),
+)
 
 
 def selective_scan(

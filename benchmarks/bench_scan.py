@@ -1,0 +1,144 @@
+"""Time the selective scan: `python benchmarks/bench_scan.py [--device cpu|cuda] [--tune]`.
+
+Every backend is first checked against the reference on this device; a backend that fails is not timed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import sys
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
+from multiprocessing import get_context
+
+import torch
+from measuring import copy_bandwidth, timed, write_results
+from scan_cases import CASES, TWO, Case, make_inputs
+
+from burstmamba.kernels.selective_scan import BACKENDS, selective_scan
+
+TOLERANCE = {torch.float32: 2e-4, torch.bfloat16: 3e-2}
+CHECKS = (
+    Case("check long", 2, 1, 19, 23, 90, 16, ("rows", "columns", "rows reversed", "columns reversed")),
+    Case("check narrow", 1, 1, 8, 64, 20, 8, ("columns reversed", "rows")),
+    Case("check burst", 2, 33, 14, 1, 45, 16, TWO),
+    Case("check two frames", 1, 40, 2, 1, 24, 8, TWO),
+    Case("check chunks", 1, 1, 64, 65, 40, 16, ("columns", "rows reversed")),
+)
+
+
+def gradients(case: Case, inputs: list, backend: str, weight) -> list:
+    leaves = [tensor.detach().requires_grad_() for tensor in inputs]
+    y = selective_scan(*leaves, paths=case.paths, weight=weight, backend=backend)
+    upstream = torch.sin(torch.arange(y.numel(), device=y.device).view(y.shape)).to(y.dtype)
+    return [y.detach(), *torch.autograd.grad(y, leaves, upstream)]
+
+
+def check(backend: str, device: torch.device) -> float:
+    """The largest error against the reference in float32, relative to each tensor's largest value."""
+    worst = 0.0
+    for case, dtype, weighted in itertools.product(CHECKS, TOLERANCE, (False, True)):
+        inputs = make_inputs(case, dtype, device)
+        weight = torch.rand(case.b, case.p, case.i, case.j, device=device) if weighted else None
+        names = ("y", "dx", "ddelta", "dA", "dB", "dC", "dD", "dbias")
+        truth = gradients(case, [tensor.float() for tensor in inputs], "reference", weight)
+        for name, a, b in zip(names, gradients(case, inputs, backend, weight), truth, strict=True):
+            error = ((a.float() - b).abs().max() / b.abs().max().clamp_min(1e-6)).item()
+            if not error <= TOLERANCE[dtype]:
+                raise SystemExit(f"{backend}: {name} of {case.name} in {dtype} is off by {error:.2e}; not timed.")
+            worst = max(worst, error if dtype == torch.float32 else 0.0)
+    return worst
+
+
+def time_case(case: Case, backend: str, device: torch.device, dtype: torch.dtype, repeats: int = 15) -> dict:
+    """Forward alone, and forward with backward."""
+    inputs = make_inputs(case, dtype, device)
+
+    def forward() -> None:
+        with torch.no_grad():
+            selective_scan(*inputs, paths=case.paths, backend=backend)
+
+    leaves = [tensor.detach().requires_grad_() for tensor in inputs]
+    upstream = torch.randn_like(inputs[0])
+
+    def both() -> None:
+        y = selective_scan(*leaves, paths=case.paths, backend=backend)
+        torch.autograd.grad(y, leaves, upstream)
+
+    row = {"case": case.name, "backend": backend, "forward": timed(forward, device, repeats)}
+    if case.backward:
+        row["forward_backward"] = timed(both, device, repeats)
+    return row
+
+
+def variants() -> dict[str, dict[str, int]]:
+    """Tunings worth a try, by name; each shows its difference from the default."""
+    return {
+        "default": {},
+        "block/2": {"elements": 256, "backward_elements": 256},
+        "forward block/2": {"elements": 256},
+        "unroll 4": {"unroll": 4, "short_unroll": 4},
+        "two warps": {"warps": 2, "elements": 1024, "backward_elements": 1024},
+        "programs 32": {"programs": 32, "workers": 32},
+        "workers 8": {"programs": 8, "workers": 8},
+        "block*2 unroll 4": {"elements": 1024, "backward_elements": 1024, "unroll": 4, "short_unroll": 4},
+    }
+
+
+def compile_variant(name: str) -> None:
+    """Run a variant once, in a process of its own: kernels land in Triton's cache."""
+    tune(name)
+    for case in CASES:
+        time_case(case, "triton", torch.device("cuda"), torch.bfloat16, repeats=2)
+
+
+def tune(name: str) -> None:
+    from burstmamba.kernels.selective_scan import triton_launch, triton_op
+
+    triton_launch.TUNING = triton_op.TUNING = replace(triton_launch.Tuning(), **variants()[name])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--tune", action="store_true", help="time variants of the Triton kernels too")
+    parser.add_argument("--only", default="", help="cases whose name contains this")
+    args = parser.parse_args()
+    device = torch.device(args.device)
+    cases = [case for case in CASES if args.only in case.name]
+    dtype = torch.bfloat16 if device.type == "cuda" else torch.float32
+    if device.type == "cpu":
+        cases = [case for case in cases if case.elements < 60e6]
+    names = [b.name for b in BACKENDS if b.unavailable(torch.empty(1, device=device)) is None and b.name != "reference"]
+    bandwidth = copy_bandwidth(device)
+    print(f"copy bandwidth {bandwidth / 1e9:.0f} GB/s", flush=True)
+    rows = []
+    for backend in names:
+        print(f"{backend}: agrees with the reference, largest float32 error {check(backend, device):.1e}", flush=True)
+        tunings = ["default"]
+        if args.tune and backend == "triton":
+            tunings = list(variants())
+            with ProcessPoolExecutor(len(tunings), mp_context=get_context("spawn")) as pool:
+                list(pool.map(compile_variant, tunings))
+        for tuning, case in itertools.product(tunings, cases):
+            if backend == "triton":
+                tune(tuning)
+            row = time_case(case, backend, device, dtype) | {"tuning": tuning}
+            moved = case.bytes_moved(dtype.itemsize)
+            total = row.get("forward_backward", row["forward"])["median_ms"]
+            floor = 1000 * (sum(moved) if case.backward else moved[0]) / bandwidth
+            row |= {"bytes_forward": moved[0], "bytes_backward": moved[1], "state_updates": case.elements}
+            row |= {"copy_floor_ms": round(floor, 4), "bar_ms": case.bar_ms}
+            rows.append(row)
+            print(
+                f"{backend:9} {tuning:16} {case.name:40} forward {row['forward']['median_ms']:8.3f} ms   "
+                f"with backward {total:8.3f} ms   copying alone {floor:6.3f} ms   bar {case.bar_ms}",
+                flush=True,
+            )
+    path = write_results(f"scan_{device.type}", device, [{"copy_bytes_per_s": bandwidth}, *rows])
+    print(f"written to {path}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

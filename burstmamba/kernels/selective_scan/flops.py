@@ -1,0 +1,9 @@
+"""Operations of a scan, in the convention that MambaIR's published figures use."""
+
+from __future__ import annotations
+
+
+def scan_flops(x_shape, delta_shape, A_shape, *_, **__) -> int:
+    """9·t·d·n + t·d for every path of every sequence; the arguments are the shapes of the operator's arguments."""
+    b, p, k, i, j, d = delta_shape
+    return b * p * k * i * j * d * (9 * A_shape[-1] + 1)

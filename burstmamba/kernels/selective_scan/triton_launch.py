@@ -1,0 +1,223 @@
+"""Launches of the Triton scan: which regime, which blocks, which buffers. Nothing here waits for the GPU."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+
+import torch
+import triton
+from torch import Tensor
+
+from burstmamba.kernels.selective_scan.triton_combine import combine_paths
+from burstmamba.kernels.selective_scan.triton_walk import carry_forward, walk_backward, walk_forward
+
+SHORT = 16
+"""Paths of at most so many tokens save no states: the backward walk starts again at their beginning."""
+
+
+@dataclass(frozen=True)
+class Tuning:
+    """Sizes that decide speed, never the result."""
+
+    elements: int = 512
+    """State elements (channels x states) of a program's forward walk."""
+    backward_elements: int = 512
+    unroll: int = 8
+    """Tokens between two saved states, and tokens whose states live in registers in the backward walk."""
+    short_unroll: int = 7
+    """The same for short paths, which save nothing."""
+    warps: int = 1
+    programs: int = 16
+    """Programs a multiprocessor should get before a path is cut into chunks."""
+    workers: int = 16
+    """Programs a multiprocessor gets at most; beyond that a program walks several sequences."""
+
+
+TUNING = Tuning()
+
+
+@cache
+def multiprocessors(device: torch.device) -> int:
+    """Multiprocessors of a GPU; a few for Triton's interpreter."""
+    return torch.cuda.get_device_properties(device).multi_processor_count if device.type == "cuda" else 2
+
+
+def flat(tensor: Tensor, rows: int) -> Tensor:
+    """The tensor itself where its grid axes (rows, then -3 and -2) are one axis of constant stride; else a copy.
+
+    Kernels address a token by one stride, and read channels at stride 1.
+    """
+    i, j = tensor.shape[rows : rows + 2]
+    joint = i == 1 or j == 1 or tensor.stride(rows) == j * tensor.stride(rows + 1)
+    dense = tensor.ndim == rows + 2 or tensor.stride(-1) == 1 or tensor.shape[-1] == 1
+    return tensor if joint and dense else tensor.contiguous()
+
+
+def strides(tensor: Tensor, rows: int) -> tuple[int, ...]:
+    """Strides of the axes before the grid, then of a token."""
+    token = tensor.stride(rows + 1) if tensor.shape[rows + 1] > 1 else tensor.stride(rows)
+    return (*tensor.stride()[:rows], token)
+
+
+def empty_in_order(tensor: Tensor) -> Tensor:
+    """An uninitialised tensor of the same shape and dtype, dense, its axes in the same order in memory."""
+    order = sorted(range(tensor.ndim), key=lambda axis: (-tensor.stride(axis), axis))
+    return torch.empty_permuted(tensor.shape, order, dtype=tensor.dtype, device=tensor.device)
+
+
+@dataclass(frozen=True)
+class Problem:
+    """The arguments of a scan in the form kernels take, and its sizes."""
+
+    x: Tensor
+    delta: Tensor
+    A: Tensor
+    B: Tensor
+    C: Tensor
+    D: Tensor
+    bias: Tensor
+    weight: Tensor | None
+    codes: tuple[int, ...]
+
+    @classmethod
+    def of(cls, x, delta, A, B, C, D, bias, weight, codes) -> Problem:
+        """Check nothing, copy only what has no usable strides."""
+        parameters = (tensor.float().contiguous() for tensor in (A, D, bias))
+        A, D, bias = parameters
+        weight = None if weight is None else flat(weight, 2)
+        return cls(flat(x, 2), flat(delta, 3), A, flat(B, 3), flat(C, 3), D, bias, weight, tuple(codes))
+
+    @property
+    def sequences(self) -> int:
+        return self.x.shape[0] * self.x.shape[1]
+
+    @property
+    def tokens(self) -> int:
+        return self.x.shape[2] * self.x.shape[3]
+
+    @property
+    def walks(self) -> int:
+        return self.sequences * len(self.codes)
+
+    @property
+    def weight_or_any(self) -> Tensor:
+        """A pointer for kernels, which read no weight where there is none."""
+        return self.x if self.weight is None else self.weight
+
+    @property
+    def packed_codes(self) -> int:
+        return sum(code << (2 * k) for k, code in enumerate(self.codes))
+
+    def input_strides(self) -> tuple[tuple[int, ...], ...]:
+        """Of x, delta, B, C and weight."""
+        weight = (0, 0, 0) if self.weight is None else strides(self.weight, 2)
+        return strides(self.x, 2), strides(self.delta, 3), strides(self.B, 3), strides(self.C, 3), weight
+
+    def constants(self, elements: int) -> dict[str, int]:
+        """The sizes a kernel is compiled for."""
+        n = self.A.shape[-1]
+        states = triton.next_power_of_2(n)
+        block = max(8, min(elements // states, triton.next_power_of_2(self.x.shape[-1])))
+        return {"N": n, "NP": states, "BLOCK": block, "HAS_WEIGHT": self.weight is not None}
+
+
+def workers_for(problem: Problem, programs: int, tuning: Tuning) -> int:
+    """How many programs share the sequences, when one sequence takes so many programs."""
+    return min(problem.sequences, triton.cdiv(tuning.workers * multiprocessors(problem.x.device), programs))
+
+
+def scan_forward(problem: Problem, save: bool, tuning: Tuning | None = None) -> tuple[Tensor, Tensor]:
+    """(output, saved states); the saved states are empty where the backward needs none."""
+    tuning = tuning or TUNING
+    x, tokens, paths = problem.x, problem.tokens, len(problem.codes)
+    channels, short = x.shape[-1], tokens <= SHORT
+    unroll = tuning.short_unroll if short else tuning.unroll
+    save = save and not short
+    constants = problem.constants(tuning.elements)
+    blocks = triton.cdiv(channels, constants["BLOCK"])
+    segments = triton.cdiv(tokens, unroll)
+    wanted = 1 if short else tuning.programs * multiprocessors(x.device) // (problem.walks * blocks)
+    chunk_segments = triton.cdiv(segments, max(1, min(wanted, segments // 4)))
+    chunks = triton.cdiv(segments, chunk_segments)
+    fp32 = {"dtype": torch.float32, "device": x.device}
+    y = torch.empty(problem.walks, tokens, channels, dtype=x.dtype, device=x.device)
+    saved = torch.empty(problem.walks, segments if save else 0, channels, constants["NP"], **fp32)
+    starts = ends = durations = y
+    if chunks > 1:
+        ends = torch.empty(problem.walks, chunks, channels, constants["NP"], **fp32)
+        starts = torch.empty_like(ends)
+        durations = torch.empty(problem.walks, chunks, channels, **fp32)
+    programs = blocks * chunks * paths
+
+    def walk(summary: bool) -> None:
+        walk_forward[(programs * workers_for(problem, programs, tuning),)](
+            x, problem.delta, problem.A, problem.B, problem.C, problem.bias, problem.weight_or_any,
+            y, saved, starts, ends, durations, *problem.input_strides(),
+            problem.sequences, x.shape[1], paths, problem.packed_codes, chunks, chunk_segments * unroll,
+            x.shape[2], x.shape[3], tokens, channels, segments,
+            UNROLL=unroll, HAS_START=chunks > 1 and not summary, SAVE=save and not summary, SUMMARY=summary,
+            **constants, num_warps=tuning.warps, enable_fp_fusion=True,
+        )  # fmt: skip
+
+    if chunks > 1:
+        walk(summary=True)
+        carry_forward[(problem.walks * blocks,)](
+            problem.A, ends, starts, durations, paths, chunks, channels,
+            N=constants["N"], NP=constants["NP"], BLOCK=constants["BLOCK"], num_warps=1, enable_fp_fusion=True,
+        )  # fmt: skip
+    walk(summary=False)
+    out = empty_in_order(x)
+    combine(problem, y, x, out, None)
+    return out, saved
+
+
+def scan_backward(problem: Problem, saved: Tensor, dy: Tensor, tuning: Tuning | None = None) -> tuple[Tensor, ...]:
+    """Gradients of x, delta, A, B, C, of every D (d,), and of delta_bias."""
+    tuning = tuning or TUNING
+    x, dy, tokens, paths = problem.x, flat(dy, 2), problem.tokens, len(problem.codes)
+    channels, short = x.shape[-1], tokens <= SHORT
+    unroll = tuning.short_unroll if short else tuning.unroll
+    constants = problem.constants(tuning.backward_elements)
+    blocks = triton.cdiv(channels, constants["BLOCK"])
+    workers = workers_for(problem, blocks * paths, tuning)
+    fp32 = {"dtype": torch.float32, "device": x.device}
+    dx_parts = torch.empty(problem.walks, tokens, channels, dtype=x.dtype, device=x.device)
+    ddelta = empty_in_order(problem.delta)
+    dA = torch.empty(workers, *problem.A.shape, **fp32)
+    dbias = torch.empty(workers, *problem.bias.shape, **fp32)
+    dB = torch.empty(blocks, *problem.B.shape, **fp32)
+    dC = torch.empty_like(dB)
+    walk_backward[(blocks * paths * workers,)](
+        x, problem.delta, problem.A, problem.B, problem.C, problem.bias, problem.weight_or_any,
+        dy, saved, dx_parts, ddelta, dA, dB, dC, dbias,
+        *problem.input_strides(), strides(dy, 2), strides(ddelta, 3),
+        problem.sequences, x.shape[1], paths, problem.packed_codes, x.shape[2], x.shape[3], tokens, channels,
+        triton.cdiv(tokens, unroll), UNROLL=unroll, SAVED=not short,
+        **constants, num_warps=tuning.warps, enable_fp_fusion=True,
+    )  # fmt: skip
+    dx = empty_in_order(x)
+    dD = combine(problem, dx_parts, dy, dx, x)
+    return dx, ddelta, dA.sum(0), reduce_blocks(dB, problem.B), reduce_blocks(dC, problem.C), dD, dbias.sum(0)
+
+
+def combine(problem: Problem, parts: Tensor, x: Tensor, out: Tensor, other: Tensor | None) -> Tensor:
+    """out = Σₖ parts + ΣₖD·x; returns Σ other·x (d,), empty without `other`."""
+    channels, rows = x.shape[-1], 16
+    token_blocks = triton.cdiv(problem.tokens, rows)
+    products = torch.empty(
+        problem.sequences * token_blocks if other is not None else 0, channels, dtype=torch.float32, device=x.device
+    )
+    block = min(128, triton.next_power_of_2(channels))
+    combine_paths[(problem.sequences, token_blocks, triton.cdiv(channels, block))](
+        parts, x, problem.D, out, x if other is None else other, products,
+        strides(x, 2), strides(out, 2), strides(x if other is None else other, 2),
+        x.shape[1], problem.tokens, channels,
+        PATHS=len(problem.codes), TOKENS_BLOCK=rows, BLOCK=block, PRODUCT=other is not None, num_warps=4,
+    )  # fmt: skip
+    return products.sum(0)
+
+
+def reduce_blocks(shares: Tensor, like: Tensor) -> Tensor:
+    """Sum the shares of the blocks of channels."""
+    return shares.sum(0).to(like.dtype) if shares.shape[0] > 1 else shares[0].to(like.dtype)

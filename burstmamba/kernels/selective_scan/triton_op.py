@@ -1,0 +1,112 @@
+"""The Triton scan as an operator PyTorch knows: autograd, fake tensors, FLOP counting."""
+
+from __future__ import annotations
+
+from typing import Sequence
+
+import torch
+from torch import Tensor
+from torch.utils.flop_counter import register_flop_formula
+
+from burstmamba.kernels.selective_scan.flops import scan_flops
+from burstmamba.kernels.selective_scan.reference import PATHS
+from burstmamba.kernels.selective_scan.triton_launch import (
+    SHORT,
+    TUNING,
+    Problem,
+    empty_in_order,
+    scan_backward,
+    scan_forward,
+)
+
+CODES = {"rows": 0, "columns": 1, "rows reversed": 2, "columns reversed": 3}
+assert tuple(CODES) == PATHS
+
+
+def selective_scan_triton(
+    x: Tensor,
+    delta: Tensor,
+    A: Tensor,
+    B: Tensor,
+    C: Tensor,
+    D: Tensor,
+    delta_bias: Tensor,
+    paths: tuple[str, ...],
+    weight: Tensor | None = None,
+) -> Tensor:
+    """See `burstmamba.kernels.selective_scan.selective_scan`."""
+    save = torch.is_grad_enabled() and any(t.requires_grad for t in (x, delta, A, B, C, D, delta_bias))
+    codes = [CODES[path] for path in paths]
+    weight = None if weight is None else weight.detach()
+    return torch.ops.burstmamba.scan_triton(x, delta, A, B, C, D, delta_bias, weight, codes, save)[0]
+
+
+@torch.library.custom_op("burstmamba::scan_triton", mutates_args=())
+def scan_triton(
+    x: Tensor,
+    delta: Tensor,
+    A: Tensor,
+    B: Tensor,
+    C: Tensor,
+    D: Tensor,
+    delta_bias: Tensor,
+    weight: Tensor | None,
+    codes: Sequence[int],
+    save: bool,
+) -> tuple[Tensor, Tensor]:
+    return scan_forward(Problem.of(x, delta, A, B, C, D, delta_bias, weight, codes), save)
+
+
+@scan_triton.register_fake
+def _(x, delta, A, B, C, D, delta_bias, weight, codes, save):
+    tokens = x.shape[2] * x.shape[3]
+    walks, segments = x.shape[0] * x.shape[1] * len(codes), 0
+    if save and tokens > SHORT:
+        segments = -(-tokens // TUNING.unroll)
+    states = 1 << (A.shape[-1] - 1).bit_length()
+    return empty_in_order(x), x.new_empty((walks, segments, x.shape[-1], states), dtype=torch.float32)
+
+
+@torch.library.custom_op("burstmamba::scan_triton_backward", mutates_args=())
+def scan_triton_backward(
+    x: Tensor,
+    delta: Tensor,
+    A: Tensor,
+    B: Tensor,
+    C: Tensor,
+    D: Tensor,
+    delta_bias: Tensor,
+    weight: Tensor | None,
+    codes: Sequence[int],
+    saved: Tensor,
+    dy: Tensor,
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
+    return scan_backward(Problem.of(x, delta, A, B, C, D, delta_bias, weight, codes), saved, dy)
+
+
+@scan_triton_backward.register_fake
+def _(x, delta, A, B, C, D, delta_bias, weight, codes, saved, dy):
+    fp32 = torch.float32
+    dD = x.new_empty(x.shape[-1], dtype=fp32)
+    dB, dC = (t.new_empty(t.shape) for t in (B, C))
+    parameters = (A.new_empty(A.shape, dtype=fp32), dB, dC, dD, delta_bias.new_empty(delta_bias.shape, dtype=fp32))
+    return empty_in_order(x), empty_in_order(delta), *parameters
+
+
+def remember(ctx, inputs, output) -> None:
+    *tensors, ctx.codes, _ = inputs
+    ctx.save_for_backward(*tensors, output[1])
+    ctx.set_materialize_grads(False)
+
+
+def gradients(ctx, dy: Tensor, _) -> tuple[Tensor | None, ...]:
+    x, delta, A, B, C, D, delta_bias, weight, saved = ctx.saved_tensors
+    dx, ddelta, dA, dB, dC, dD, dbias = torch.ops.burstmamba.scan_triton_backward(
+        x, delta, A, B, C, D, delta_bias, weight, ctx.codes, saved, dy
+    )
+    dD = dD.expand(D.shape)  # y holds D·x once a path, so every path's D has the same gradient
+    return dx, ddelta, dA.to(A.dtype), dB, dC, dD.to(D.dtype), dbias.to(delta_bias.dtype), None, None, None
+
+
+scan_triton.register_autograd(gradients, setup_context=remember)
+register_flop_formula(torch.ops.burstmamba.scan_triton)(scan_flops)
