@@ -14,6 +14,7 @@ from burstmamba.correspondence.estimate import SMALLEST_CORRELATION, Estimate, e
 from burstmamba.correspondence.exposure import match_exposure as apply_gains
 from burstmamba.correspondence.field import Correspondence
 from burstmamba.correspondence.luma import luma
+from burstmamba.correspondence.noise import FINE, details
 from burstmamba.errors import InputError
 
 log = logging.getLogger(__name__)
@@ -112,10 +113,11 @@ def choose_keyframe(burst: Burst, keyframe: str | int) -> int:
 
 
 def sharpness(burst: Burst) -> list[float]:
-    """Energy of each frame's fine details over its brightness, with what noise adds taken off."""
+    """Variance of each frame's fine details over its brightness squared, with what noise adds taken off."""
     planes = luma(burst)
-    inner = planes.planes[0].new_ones(planes.planes.shape[-2:]).bool()
-    energy = [trust.detail_energy(plane, inner, planes.noise) for plane in planes.planes]
+    # White noise behind the difference of Gaussians of widths s and 2s: 1/4πs² + 1/16πs² − 1/5πs².
+    floor = planes.noise**2 * (1 / 4 + 1 / 16 - 1 / 5) / (np.pi * FINE**2)
+    energy = [float(details(plane, FINE).square().mean()) - floor for plane in planes.planes]
     return [e / max(float(plane.mean()) ** 2, 1e-6) for e, plane in zip(energy, planes.planes, strict=True)]
 
 

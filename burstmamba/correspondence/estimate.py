@@ -6,7 +6,9 @@ import logging
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from burstmamba.burst import Burst
@@ -22,8 +24,9 @@ from burstmamba.correspondence.dense import (
 )
 from burstmamba.correspondence.exposure import match_exposure, measure_gains
 from burstmamba.correspondence.field import Correspondence, sample_at
-from burstmamba.correspondence.homography import GlobalMotion, estimate_global_motion, smoothing
+from burstmamba.correspondence.homography import GlobalMotion, estimate_global_motion
 from burstmamba.correspondence.luma import Luma, luma
+from burstmamba.correspondence.noise import NO_NOISE, Noise, common_noise, measure_noise
 from burstmamba.errors import InputError
 
 log = logging.getLogger(__name__)
@@ -81,22 +84,34 @@ def estimate(
 
         flow = load_raft(str(method), raft_weights)
     planes = luma(burst)
-    still = [GlobalMotion(torch.eye(3).double().numpy(), "identity")] * len(burst)
+    still = [GlobalMotion(np.eye(3), "identity")] * len(burst)
     motions = still if method == "identity" else estimate_global_motion(planes)
     in_burst = [GlobalMotion(planes.matrix_in_burst_pixels(m.matrix), m.model) for m in motions]
     gains = measure_gains(burst, in_burst)
     matched = luma(match_exposure(burst, gains)) if bool((gains != 1).any()) else planes
+    noise = _burst_noise(matched, motions)
     maps, likeness = [], []
     for index, motion in enumerate(motions):
-        views = _frame_maps(matched, index, motion, in_burst[index], str(method), flow, burst.size)
+        views = _frame_maps(matched, noise, index, motion, in_burst[index], str(method), flow, burst.size)
         maps.append(views[:3])
         likeness.append(views[3])
     to_frame, to_keyframe, confidence = (torch.stack(m)[None] for m in zip(*maps, strict=True))
     return Estimate(Correspondence(to_frame, to_keyframe, confidence), tuple(in_burst), tuple(likeness), gains)
 
 
+def _burst_noise(planes: Luma, motions: list[GlobalMotion]) -> Noise:
+    """By how much the frames differ where they are aligned."""
+    pairs = []
+    for motion, frame in zip(motions[1:], planes.planes[1:], strict=True):
+        whole = motion.displacement(tuple(frame.shape))
+        warped = sample_at(frame[None, None], whole[None])[0, 0]
+        pairs.append(measure_noise(planes.planes[0], warped, trust.in_view(whole)))
+    return common_noise(pairs) if pairs else NO_NOISE
+
+
 def _frame_maps(
     planes: Luma,
+    noise: Noise,
     index: int,
     motion: GlobalMotion,
     in_burst: GlobalMotion,
@@ -109,12 +124,11 @@ def _frame_maps(
         zero = torch.zeros(2, *size)
         return zero, zero, torch.ones(1, *size), trust.Likeness(1.0, 1.0, 1.0)
     keyframe, frame = planes.planes[0], planes.planes[index]
-    sigma = smoothing(planes.noise)
-    f, g, doubt = _local(keyframe, frame, motion, method, flow, planes.noise, sigma)
+    f, g, doubt = _local(keyframe, frame, motion, method, flow, noise)
     plane_map = compose_to_frame(motion.matrix, f) if f is not None else motion.displacement(tuple(frame.shape))
     warped = sample_at(frame[None, None], plane_map[None])[0, 0]
     view = trust.in_view(plane_map)
-    likeness = trust.compare(keyframe, warped, view, planes.noise)
+    likeness = trust.compare(keyframe, warped, view, noise)
     trip = round_trip(f, g) if f is not None and g is not None else None
     certainty = trust.trust(doubt, trip) * view
     if likeness.correlation < SMALLEST_CORRELATION:
@@ -127,26 +141,26 @@ def _frame_maps(
 
 
 def _local(
-    keyframe: Tensor, frame: Tensor, motion: GlobalMotion, method: str, flow: Flow, noise: float, sigma: float
+    keyframe: Tensor, frame: Tensor, motion: GlobalMotion, method: str, flow: Flow, noise: Noise
 ) -> tuple[Tensor | None, Tensor | None, Tensor]:
     """Residual flow there and back, or None where the global motion is all there is; and the disagreement left."""
     whole = motion.displacement(tuple(frame.shape))
     warped = sample_at(frame[None, None], whole[None])[0, 0]
-    doubt = trust.disagreement(keyframe, warped, noise, sigma)
+    doubt = trust.disagreement(keyframe, warped, noise)
     if method in ("homography", "identity") or min(frame.shape) < 16:
         return None, None, doubt
     if method == "auto" and float((doubt[trust.in_view(whole)] > trust.HALF_TRUST).float().mean()) < LOCAL_SHARE:
         return None, None, doubt
     f, g = local_motion(keyframe, frame, motion, flow)
     followed = sample_at(frame[None, None], compose_to_frame(motion.matrix, f)[None])[0, 0]
-    doubt_local = trust.disagreement(keyframe, followed, noise, sigma)
+    doubt_local = trust.disagreement(keyframe, followed, noise)
     if method != "auto":
         return f, g, doubt_local
-    there = feather((doubt > 1) & (doubt_local < 0.7 * doubt), 2.0)
+    there = feather((doubt > 0.8) & (doubt_local < 0.7 * doubt), 2.0)
     back = sample_at(there[None, None], g[None])[0, 0]
     f, g = f * there, g * back
     followed = sample_at(frame[None, None], compose_to_frame(motion.matrix, f)[None])[0, 0]
-    return f, g, trust.disagreement(keyframe, followed, noise, sigma)
+    return f, g, trust.disagreement(keyframe, followed, noise)
 
 
 def _given(burst: Burst, maps: str | Path | Correspondence) -> Estimate:
@@ -161,12 +175,12 @@ def _given(burst: Burst, maps: str | Path | Correspondence) -> Estimate:
             f"the given maps must be {expected} to fit the burst, got {tuple(maps.to_frame.shape)}; "
             "estimate them on these frames."
         )
-    still = GlobalMotion(torch.eye(3).double().numpy(), "given")
     planes = luma(burst)
-    likeness = []
-    for i in range(len(burst)):
-        flow = maps.to_frame[:, i]
-        small = torch.nn.functional.interpolate(flow, planes.planes.shape[-2:], mode="bilinear") / planes.pitch
-        warped = sample_at(planes.planes[i][None, None], small)[0, 0]
-        likeness.append(trust.compare(planes.planes[0], warped, trust.in_view(small[0]), planes.noise))
+    small = F.interpolate(maps.to_frame[0].cpu(), planes.planes.shape[-2:], mode="bilinear") / planes.pitch
+    warped = sample_at(planes.planes[:, None], small)[:, 0]
+    views = [trust.in_view(flow) for flow in small]
+    pairs = [measure_noise(warped[0], w, view) for w, view in zip(warped[1:], views[1:], strict=True)]
+    noise = common_noise(pairs) if pairs else NO_NOISE
+    likeness = [trust.compare(warped[0], w, view, noise) for w, view in zip(warped, views, strict=True)]
+    still = GlobalMotion(np.eye(3), "given")
     return Estimate(maps, (still,) * len(burst), tuple(likeness), torch.ones(len(burst), 3))
