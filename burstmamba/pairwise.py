@@ -21,7 +21,8 @@ def align(burst: Burst, method: str, progress: Callable[[int, int], None] | None
     """
     tell = progress or (lambda done, total: None)
     tell(0, 1)
-    if burst.frames.shape[0] * burst.frames[0, 0].numel() < LARGE:
+    small = burst.frames.shape[0] * burst.frames[0, 0].numel() < LARGE
+    if small or len(burst) < 3 or method.endswith(".safetensors"):  # a file holds the maps of all frames
         alignment = align_burst(burst, method)
     else:
         alignment = _in_pairs(burst, method, tell)

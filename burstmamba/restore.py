@@ -30,6 +30,8 @@ log = logging.getLogger(__name__)
 Progress = Callable[[str, int, int], None]
 """Called as (stage, done, total); raising an exception in it stops the work."""
 
+STEPS = 16
+"""Steps of the progress in one window."""
 MARGIN = OVERLAP // 3
 """LR pixels around a crop that the network sees as well."""
 
@@ -212,7 +214,6 @@ class Restoration:
             total = torch.cat((keep, torch.zeros(3, (top - previous) * s, total.shape[2])), dim=1)
             previous = top
             for j, left in enumerate(columns.starts):
-                self.progress("restore", i * len(columns.starts) + j, self.report.tiles)
                 if done < top + rows.size:
                     window = self._window(i, j) * (feather_y[i][:, None] * feather_x[j])
                     total[..., left * s : (left + columns.size) * s] += window
@@ -221,7 +222,11 @@ class Restoration:
                 band = total[:, (done - top) * s : (settled - top) * s, left_edge : left_edge + self.size[1]]
                 done = settled
                 yield band.clone()
-        self.progress("restore", self.report.tiles, self.report.tiles)
+        self._tell(self.report.tiles)
+
+    def _tell(self, tiles: float) -> None:
+        """How many windows are done."""
+        self.progress("restore", round(STEPS * tiles), STEPS * self.report.tiles)
 
     def _window(self, i: int, j: int) -> Tensor:
         """(3, s·height, s·width): the network's result for window i from the top, j from the left."""
@@ -233,11 +238,14 @@ class Restoration:
         core = rows.core(i, self.crop.top - y, self.crop.height), columns.core(j, self.crop.left - x, self.crop.width)
         box = Box(y, x, height, width, core)
         frames, maps = cut_burst(self.burst.frames, self.maps, box, mirror=self.mirror)
-        if not self.ensemble:
-            return self.runner(frames, maps)
+        turns = TURNS if self.ensemble else TURNS[:1]
         mean = torch.zeros(3, height * s, width * s)
-        for turn in TURNS:
-            mean += turn.undo(self.runner(turn.picture(frames).contiguous(), turn.maps(maps))) / len(TURNS)
+        for k, turn in enumerate(turns):
+            before = i * len(columns.starts) + j + k / len(turns)
+            self._tell(before)
+            with self.runner.watched(lambda share, before=before: self._tell(before + share / len(turns))):
+                mean += turn.undo(self.runner(turn.picture(frames).contiguous(), turn.maps(maps)))
+        mean /= len(turns)
         return mean[:, : rows.size * s, : columns.size * s]
 
 

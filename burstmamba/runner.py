@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from math import isqrt
 from pathlib import Path
@@ -47,6 +49,21 @@ class Runner:
         if shape not in self.captured:
             self.captured[shape] = Graph(self.model, frames.to(self.device), maps)
         return self.captured[shape](frames, maps)[0].float().cpu()
+
+    @contextmanager
+    def watched(self, tell: Callable[[float], None]) -> Iterator[None]:
+        """Call `tell` with the share of a window that is done, after each stage of the network; it may raise."""
+        stages = list(getattr(getattr(self.model, "keyframe", None), "stages", ()))
+        shares = [(i + 1) / (len(stages) + 1) for i in range(len(stages))]
+        hooks = [
+            stage.register_forward_hook(lambda *_, share=share: tell(share))
+            for stage, share in zip(stages, shares, strict=True)
+        ]
+        try:
+            yield
+        finally:
+            for hook in hooks:
+                hook.remove()
 
     def release(self) -> None:
         """Give captured graphs and cached GPU memory back, before a retry with smaller windows."""

@@ -10,6 +10,7 @@ from burstmamba.burst import Burst, Camera
 from burstmamba.correspondence.field import Correspondence
 from burstmamba.ensemble import TURNS
 from burstmamba.errors import InputError
+from burstmamba.model.burstmamba import BurstMamba
 from burstmamba.model.config import ModelConfig, preset
 from burstmamba.restore import Restoration, restore_burst
 from burstmamba.tiles import Box
@@ -200,9 +201,28 @@ def test_progress_and_report():
     assert restoration.estimate_seconds() > 0
     restoration.image()
     report = restoration.report
-    assert steps[-1] == ("restore", report.tiles, report.tiles) and report.tiles == 12
+    assert steps[-1] == ("restore", 16 * 12, 16 * 12) and report.tiles == 12
+    assert [done for _, done, _ in steps] == sorted(done for _, done, _ in steps)
     assert report.frames == 4 and report.estimator == "given" and report.seconds["network"] > 0
     assert 0 <= report.clipped < 0.1
+
+
+def test_progress_inside_a_window_can_stop_the_work():
+    class Stop(Exception):
+        pass
+
+    seen = []
+
+    def progress(stage, done, total):
+        seen.append(done / total)
+        if done / total > 0.5:
+            raise Stop
+
+    model = BurstMamba(preset("tiny"))
+    with pytest.raises(Stop):
+        restore_burst(model, Burst(torch.rand(1, 3, 12, 10)), progress=progress)
+    assert len(seen) == 3 and 0 < seen[1] < 0.5  # the network has two stages
+    assert not any(stage._forward_hooks for stage in model.keyframe.stages)
 
 
 def test_errors():

@@ -1,0 +1,153 @@
+"""What the page's controls do; everything about a visitor's burst lives in a Session."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import lru_cache
+from pathlib import Path
+
+import gradio as gr
+
+from burstmamba.app.session import Cancelled, Session
+from burstmamba.app.uploads import UploadLimits
+from burstmamba.checkpoint import load_model
+from burstmamba.errors import InputError
+from burstmamba.restore import Progress
+
+EXAMPLES = Path(__file__).parent.parent / "examples"
+BICUBIC, SINGLE = "bicubic enlargement", "single image, same network"
+PROGRESS = gr.Progress()
+
+
+class Page:
+    """Handlers of the page's controls."""
+
+    def __init__(self, models: list[str], device: str, limits: UploadLimits, most_frames: int = 30) -> None:
+        self.models, self.device, self.limits, self.most_frames = models, device, limits, most_frames
+        self.load = lru_cache(maxsize=2)(lambda name: load_model(name, device))
+
+    def model_for(self, session: Session, name: str):
+        """The chosen model; its RAW or RGB twin where the frames need that one."""
+        twin = f"{name.removesuffix('-raw')}-raw" if session.burst.camera.cfa else name.removesuffix("-raw")
+        return self.load(twin if twin in self.models else name)
+
+    def upload(
+        self, files: list[str] | None, estimator: str, session: Session | None, progress: gr.Progress = PROGRESS
+    ):
+        """Files were dropped: read, align, show what was found. Returns session, gallery, status, run button."""
+        if not files:
+            return session, [], "", gr.Button(interactive=False)
+        session = session or Session()
+        try:
+            progress(0.1, "reading the frames")
+            session.upload(files, self.limits, self.most_frames)
+            session.align(estimator, teller(progress))
+        except InputError as error:
+            return session, [], sorry(error), gr.Button(interactive=False)
+        return session, session.thumbnails(), found(session), gr.Button(interactive=True)
+
+    def example(self, name: str, estimator: str, session: Session | None, progress: gr.Progress = PROGRESS):
+        """An example was clicked."""
+        files = sorted(str(path) for path in (EXAMPLES / name).iterdir())
+        return self.upload(files, estimator, session, progress)
+
+    def choose_keyframe(self, estimator: str, session: Session | None, progress: gr.Progress = PROGRESS):
+        """The selected frame becomes the one that is reconstructed. Returns gallery, status."""
+        if session is None or session.loaded is None or session.selected is None:
+            return gr.skip(), "Click a frame first."
+        session.keyframe = session.selected
+        session.dropped.discard(session.keyframe)
+        return self.realign(estimator, session, progress)
+
+    def realign(self, estimator: str, session: Session | None, progress: gr.Progress = PROGRESS):
+        """Keyframe or estimator changed. Returns gallery, status."""
+        if session is None or session.loaded is None:
+            return gr.skip(), gr.skip()
+        try:
+            session.align(estimator, teller(progress))
+        except InputError as error:
+            return session.thumbnails(), sorry(error)
+        return session.thumbnails(), found(session)
+
+    def toggle(self, session: Session | None):
+        """Leave the selected frame out, or use it again. Returns gallery, status."""
+        if session is None or session.loaded is None or session.selected is None:
+            return gr.skip(), "Click a frame first."
+        if session.selected == session.keyframe:
+            return gr.skip(), "The keyframe is the picture itself and cannot be left out."
+        session.dropped ^= {session.selected}
+        return session.thumbnails(), found(session)
+
+    def run(
+        self, model: str, estimator: str, length: float, session: Session | None, progress: gr.Progress = PROGRESS
+    ) -> Iterator[tuple]:
+        """Restore. Yields slider, download, status, run button, cancel button, comparison choice."""
+        if session is None or session.loaded is None:
+            yield gr.skip(), gr.skip(), "Drop some frames first.", gr.skip(), gr.skip(), gr.skip()
+            return
+        idle = gr.Button(interactive=True), gr.Button(interactive=False)
+        yield gr.skip(), gr.skip(), "Working …", gr.Button(interactive=False), gr.Button(interactive=True), gr.skip()
+        try:
+            done = session.restore(self.model_for(session, model), estimator, int(length), teller(progress))
+        except Cancelled:
+            yield gr.skip(), gr.skip(), "Cancelled.", *idle, gr.skip()
+            return
+        except InputError as error:
+            yield gr.skip(), gr.skip(), sorry(error), *idle, gr.skip()
+            return
+        assert session.result is not None
+        before = session.picture("bicubic", session.interpolated())
+        after = session.picture("burstmamba", session.result)
+        height, width = done.size
+        seconds = sum(done.report.seconds.values())
+        status = f"{len(done.burst)} frame(s) → {width}×{height} pixels in {seconds:.1f} s."
+        yield (before, after), gr.DownloadButton(value=after, interactive=True), status, *idle, BICUBIC
+
+    def compare(self, what: str, model: str, session: Session | None, progress: gr.Progress = PROGRESS):
+        """Show the result against something else. Returns slider, status."""
+        if session is None or session.result is None:
+            return gr.skip(), gr.skip()
+        if what == BICUBIC:
+            image, name = session.interpolated(), "bicubic"
+        else:
+            image, name = session.single(self.model_for(session, model), teller(progress)), "single"
+        return (session.picture(name, image), session.picture("burstmamba", session.result)), f"Left: {what}."
+
+
+def teller(progress: gr.Progress) -> Progress:
+    """Stages of the work on Gradio's progress bar."""
+    names = {"align": "aligning the frames", "restore": "restoring"}
+
+    def tell(stage: str, done: int, total: int) -> None:
+        progress((done, max(total, 1)), desc=names.get(stage, stage), unit="steps")
+
+    return tell
+
+
+def sorry(error: InputError) -> str:
+    """A sentence about what went wrong."""
+    return f"**Not possible:** {error}"
+
+
+def found(session: Session) -> str:
+    """What is known about the burst."""
+    assert session.loaded is not None and session.alignment is not None
+    height, width = session.burst.size
+    used = sum(r.kept for r in session.alignment.frames) - len(session.dropped - {session.keyframe})
+    notes = "".join(f"\n- {note}" for note in (*session.loaded.notes, *session.alignment.notes))
+    return f"{used} of {len(session.burst)} frame(s) of {width}×{height} pixels will be used.{notes}"
+
+
+def select(session: Session | None, event: gr.SelectData) -> str:
+    """A thumbnail was clicked. Returns status."""
+    if session is None or session.loaded is None:
+        return ""
+    session.selected = int(event.index)
+    return f"{session.burst.names[session.selected]} is selected: make it the keyframe or leave it out."
+
+
+def stop(session: Session | None) -> str:
+    """Cancel was pressed."""
+    if session is not None:
+        session.cancel.set()
+    return "Stopping …"
