@@ -119,7 +119,13 @@ class Problem:
         n = self.A.shape[-1]
         states = triton.next_power_of_2(n)
         block = max(8, min(elements // states, triton.next_power_of_2(self.x.shape[-1])))
-        return {"N": n, "NP": states, "BLOCK": block, "HAS_WEIGHT": self.weight is not None}
+        return {"N": n, "NP": states, "BLOCK": block, "WIDE": self.wide, "HAS_WEIGHT": self.weight is not None}
+
+    @property
+    def wide(self) -> bool:
+        """Whether a token's offset within a sequence needs 64 bits."""
+        furthest = max(strides[-1] for strides in self.input_strides())
+        return self.tokens * max(furthest, self.x.shape[-1]) >= 2**31
 
 
 def workers_for(problem: Problem, programs: int, tuning: Tuning) -> int:

@@ -22,7 +22,7 @@ def walk_forward(
     x_strides, delta_strides, B_strides, C_strides, weight_strides,
     sequences, pixels, paths, path_codes, chunks, chunk_length, rows, columns, tokens, channels, segments,
     N: tl.constexpr, NP: tl.constexpr, BLOCK: tl.constexpr, UNROLL: tl.constexpr,
-    HAS_WEIGHT: tl.constexpr, HAS_START: tl.constexpr, SAVE: tl.constexpr, SUMMARY: tl.constexpr,
+    WIDE: tl.constexpr, HAS_WEIGHT: tl.constexpr, HAS_START: tl.constexpr, SAVE: tl.constexpr, SUMMARY: tl.constexpr,
 ):  # fmt: skip
     """Walk one chunk of one path, sequence after sequence: write y, or with SUMMARY the final state and ΣΔ.
 
@@ -74,12 +74,12 @@ def walk_forward(
             outputs = ()
             places = ()
             for u in tl.static_range(UNROLL):
-                at = token.to(tl.int64)
+                at = token.to(tl.int64) if WIDE else token
                 step, _ = load_step(
-                    delta_p + at * delta_strides[3] + d, shift, weight_p + at * weight_strides[2], d_mask, HAS_WEIGHT
+                    delta_p + (at * delta_strides[3] + d), shift, weight_p + at * weight_strides[2], d_mask, HAS_WEIGHT
                 )
-                driven = step * tl.load(x_p + at * x_strides[2] + d, mask=d_mask, other=0.0).to(tl.float32)
-                B_t = tl.load(B_p + at * B_strides[3] + n, mask=n_mask, other=0.0).to(tl.float32)
+                driven = step * tl.load(x_p + (at * x_strides[2] + d), mask=d_mask, other=0.0).to(tl.float32)
+                B_t = tl.load(B_p + (at * B_strides[3] + n), mask=n_mask, other=0.0).to(tl.float32)
                 if SUMMARY:
                     live = segment + u < tokens
                     step = tl.where(live, step, 0.0)
@@ -87,7 +87,7 @@ def walk_forward(
                     duration += step
                     state = advance(state, step, driven, decay, B_t)
                 else:
-                    C_t = tl.load(C_p + at * C_strides[3] + n, mask=n_mask, other=0.0).to(tl.float32)
+                    C_t = tl.load(C_p + (at * C_strides[3] + n), mask=n_mask, other=0.0).to(tl.float32)
                     state = advance(state, step, driven, decay, B_t)
                     outputs = outputs + (tl.sum(state * C_t[None, :], axis=1),)
                     places = places + (at,)
@@ -96,7 +96,7 @@ def walk_forward(
                 # Stores after all loads of the segment, so that the loads can be issued ahead of the walk.
                 for u in tl.static_range(UNROLL):
                     live = d < tl.where(segment + u < tokens, channels, 0)
-                    tl.store(y_p + places[u] * channels + d, outputs[u], mask=live)
+                    tl.store(y_p + (places[u] * channels + d), outputs[u], mask=live)
         if SUMMARY:
             tl.store(ends + summary * NP + tile, state, mask=tile_mask)
             tl.store(durations + summary + d, duration, mask=d_mask)
@@ -132,7 +132,7 @@ def walk_backward(
     x_strides, delta_strides, B_strides, C_strides, weight_strides, dy_strides, ddelta_strides,
     sequences, pixels, paths, path_codes, rows, columns, tokens, channels, segments,
     N: tl.constexpr, NP: tl.constexpr, BLOCK: tl.constexpr, UNROLL: tl.constexpr,
-    HAS_WEIGHT: tl.constexpr, SAVED: tl.constexpr,
+    WIDE: tl.constexpr, HAS_WEIGHT: tl.constexpr, SAVED: tl.constexpr,
 ):  # fmt: skip
     """Walk one path backwards, sequence after sequence, with the states of UNROLL tokens at a time in registers.
 
@@ -185,27 +185,28 @@ def walk_backward(
             else:
                 state = tl.zeros((BLOCK, NP), dtype=tl.float32)
                 for before in range(0, first):
-                    at = grid_index(before, code, rows, columns, tokens).to(tl.int64)
+                    token = grid_index(before, code, rows, columns, tokens)
+                    at = token.to(tl.int64) if WIDE else token
                     step, _ = load_step(
-                        delta_p + at * delta_strides[3] + d,
+                        delta_p + (at * delta_strides[3] + d),
                         shift,
                         weight_p + at * weight_strides[2],
                         d_mask,
                         HAS_WEIGHT,
                     )
-                    driven = step * tl.load(x_p + at * x_strides[2] + d, mask=d_mask, other=0.0).to(tl.float32)
-                    B_t = tl.load(B_p + at * B_strides[3] + n, mask=n_mask, other=0.0).to(tl.float32)
+                    driven = step * tl.load(x_p + (at * x_strides[2] + d), mask=d_mask, other=0.0).to(tl.float32)
+                    B_t = tl.load(B_p + (at * B_strides[3] + n), mask=n_mask, other=0.0).to(tl.float32)
                     state = advance(state, step, driven, decay, B_t)
             token = grid_index(first, code, rows, columns, tokens)
             states = ()
             places = ()
             for u in tl.static_range(UNROLL):
-                at = token.to(tl.int64)
+                at = token.to(tl.int64) if WIDE else token
                 step, _ = load_step(
-                    delta_p + at * delta_strides[3] + d, shift, weight_p + at * weight_strides[2], d_mask, HAS_WEIGHT
+                    delta_p + (at * delta_strides[3] + d), shift, weight_p + at * weight_strides[2], d_mask, HAS_WEIGHT
                 )
-                driven = step * tl.load(x_p + at * x_strides[2] + d, mask=d_mask, other=0.0).to(tl.float32)
-                B_t = tl.load(B_p + at * B_strides[3] + n, mask=n_mask, other=0.0).to(tl.float32)
+                driven = step * tl.load(x_p + (at * x_strides[2] + d), mask=d_mask, other=0.0).to(tl.float32)
+                B_t = tl.load(B_p + (at * B_strides[3] + n), mask=n_mask, other=0.0).to(tl.float32)
                 state = advance(state, step, driven, decay, B_t)
                 states = states + (state,)
                 places = places + (at,)
@@ -215,12 +216,12 @@ def walk_backward(
                 d_live = d < tl.where(first + u < tokens, channels, 0)
                 n_live = n < tl.where(first + u < tokens, N, 0)
                 step, slope = load_step(
-                    delta_p + at * delta_strides[3] + d, shift, weight_p + at * weight_strides[2], d_mask, HAS_WEIGHT
+                    delta_p + (at * delta_strides[3] + d), shift, weight_p + at * weight_strides[2], d_mask, HAS_WEIGHT
                 )
-                x_t = tl.load(x_p + at * x_strides[2] + d, mask=d_mask, other=0.0).to(tl.float32)
-                dy_t = tl.load(dy_p + at * dy_strides[2] + d, mask=d_live, other=0.0).to(tl.float32)
-                B_t = tl.load(B_p + at * B_strides[3] + n, mask=n_mask, other=0.0).to(tl.float32)
-                C_t = tl.load(C_p + at * C_strides[3] + n, mask=n_mask, other=0.0).to(tl.float32)
+                x_t = tl.load(x_p + (at * x_strides[2] + d), mask=d_mask, other=0.0).to(tl.float32)
+                dy_t = tl.load(dy_p + (at * dy_strides[2] + d), mask=d_live, other=0.0).to(tl.float32)
+                B_t = tl.load(B_p + (at * B_strides[3] + n), mask=n_mask, other=0.0).to(tl.float32)
+                C_t = tl.load(C_p + (at * C_strides[3] + n), mask=n_mask, other=0.0).to(tl.float32)
                 gradient, d_exponent, d_driven, dB_t, dC_t = retreat(
                     states[u], gradient, step, step * x_t, dy_t, decay, B_t, C_t
                 )
@@ -229,10 +230,10 @@ def walk_backward(
                 d_step = d_driven * x_t + tl.sum(d_exponent * decay, axis=1) * (1.0 / LOG2E)
                 d_delta = d_step * slope
                 dbias_sum += d_delta
-                tl.store(dx_p + at * channels + d, d_driven * step, mask=d_live)
-                tl.store(ddelta_p + at * ddelta_strides[3] + d, d_delta, mask=d_live)
-                tl.store(dB + share + at * N + n, dB_t, mask=n_live)
-                tl.store(dC + share + at * N + n, dC_t, mask=n_live)
+                tl.store(dx_p + (at * channels + d), d_driven * step, mask=d_live)
+                tl.store(ddelta_p + (at * ddelta_strides[3] + d), d_delta, mask=d_live)
+                tl.store(dB + share + (at * N + n), dB_t, mask=n_live)
+                tl.store(dC + share + (at * N + n), dC_t, mask=n_live)
     total = (worker * paths + path) * channels
     tl.store(dA + (total + d[:, None]) * N + n[None, :], dA_sum, mask=tile_mask)
     tl.store(dbias + total + d, dbias_sum, mask=d_mask)
