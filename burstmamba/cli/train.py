@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from pathlib import Path
 from typing import Annotated
@@ -11,11 +12,21 @@ import typer
 STARTED = time.monotonic()
 
 
+def program_start() -> float:
+    """`time.monotonic()` at the start of this process: importing torch is part of a budget in minutes."""
+    try:
+        ticks = int(Path("/proc/self/stat").read_text().rsplit(")", 1)[1].split()[19])
+        age = float(Path("/proc/uptime").read_text().split()[0]) - ticks / os.sysconf("SC_CLK_TCK")
+    except (OSError, ValueError, IndexError):
+        return STARTED
+    return time.monotonic() - age
+
+
 def train(
     recipe: Annotated[str, typer.Argument(help="Name of a recipe (see --list) or a .py file with RECIPE.")] = "",
     data: Annotated[list[str] | None, typer.Option(help="Folder or pattern of training data; may be repeated.")] = None,
     val: Annotated[str | None, typer.Option(help="Folder of validation photographs.")] = None,
-    out: Annotated[Path | None, typer.Option("--out", "-o", help="Folder of the run [default: runs/RECIPE].")] = None,
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="Folder of the run (default: runs/RECIPE).")] = None,
     minutes: Annotated[
         float | None, typer.Option(help="Lay the schedule over this much wall time and end inside it.")
     ] = None,
@@ -31,8 +42,8 @@ def train(
         list[str] | None, typer.Option("--set", help="Change a setting: key=value, such as phases.batch=8.")
     ] = None,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
-    graphs: Annotated[bool | None, typer.Option(help="Capture the step as CUDA graphs [default: on a GPU].")] = None,
-    tensorboard: Annotated[bool | None, typer.Option(help="Log for TensorBoard [default: if installed].")] = None,
+    graphs: Annotated[bool | None, typer.Option(help="Capture the step as CUDA graphs (default: on a GPU).")] = None,
+    tensorboard: Annotated[bool | None, typer.Option(help="Log for TensorBoard (default: if installed).")] = None,
     shard_mib: Annotated[float, typer.Option(help="Largest file of the compact export, in MiB.")] = 15.0,
     list_: Annotated[bool, typer.Option("--list", help="List the recipes and exit.")] = False,
 ) -> None:
@@ -62,7 +73,7 @@ def train(
     from burstmamba.training.preparation import run_recipe
 
     with TrainDisplay() as display:
-        summary = run_recipe(chosen, options, data or [], val, device, started=STARTED, listener=display.show)
+        summary = run_recipe(chosen, options, data or [], val, device, started=program_start(), listener=display.show)
     display.conclude(summary, options.out)
     if summary.signal is not None:
         raise typer.Exit(128 + summary.signal)

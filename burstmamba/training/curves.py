@@ -50,7 +50,7 @@ def draw_curves(runs: list[Path], path: Path, *, over: str = "steps") -> None:
 def last_of_each_step(lines: list[dict[str, Value]]) -> list[dict[str, Value]]:
     """One line for each kind and step, in order: a resumed run writes the steps after its checkpoint twice."""
     found = {(line["kind"], line["step"]): line for line in lines}
-    return sorted(found.values(), key=lambda line: line["step"])  # pyright: ignore[reportArgumentType]
+    return sorted(found.values(), key=lambda line: float(line["step"] or 0))
 
 
 def smooth(values: list[float], weight: float = 0.1) -> list[float]:

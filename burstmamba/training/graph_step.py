@@ -1,5 +1,6 @@
 """The training step as CUDA graphs: one captured for each burst length, all in one pool of memory."""
 
+# pyright: reportPrivateImportUsage=false
 from __future__ import annotations
 
 import logging

@@ -106,6 +106,8 @@ def _parse(text: str, old: object, key: str) -> object:
         raise InputError(f"{key} expects a value like {old!r}, got {text!r}.") from error
     if isinstance(old, float) and isinstance(value, int) and not isinstance(value, bool):
         value = float(value)
-    if type(value) is not type(old) and not (isinstance(old, tuple) and isinstance(value, (list, tuple))):
+    if isinstance(old, tuple) and isinstance(value, list):
+        value = tuple(value)
+    if type(value) is not type(old):
         raise InputError(f"{key} expects a value like {old!r}, got {text!r}.")
-    return tuple(value) if isinstance(old, tuple) else value
+    return value

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import torch
 
+from burstmamba.data.datasets import open_dataset
 from burstmamba.data.photographs import PhotographBank
 from burstmamba.data.sample import Sample
 from burstmamba.errors import InputError
@@ -16,7 +17,8 @@ from burstmamba.synthesis import synthesize_burst
 from burstmamba.training.chance import seed_of
 from burstmamba.training.leaves import write_leaves
 from burstmamba.training.processes import Processes, join, leave
-from burstmamba.training.recipe import Photographs, Recipe
+from burstmamba.training.recipe import BurstFolders, Photographs, Recipe
+from burstmamba.training.recorded import RecordedSource, validation_sample
 from burstmamba.training.run import Listener, Run, RunOptions
 from burstmamba.training.source import PhotographSource, Source, treat_maps
 from burstmamba.training.trainer import Summary, train
@@ -52,14 +54,15 @@ def find_folders(patterns: list[str]) -> list[Path]:
 
 
 def data_folders(recipe: Recipe, data: list[str], val: str | None, out: Path) -> tuple[list[Path], list[Path]]:
-    """Where to train and where to validate: as asked, or drawn leaves where the recipe allows it.
+    """Where the photographs are: as asked, or drawn leaves where the recipe allows it.
 
     Returns:
         Folders of training photographs, folders of validation photographs.
     """
+    assert isinstance(recipe.data, Photographs)
     if not data:
-        if not (isinstance(recipe.data, Photographs) and recipe.data.leaves):
-            raise InputError("this recipe needs data: give --data FOLDER.")
+        if not recipe.data.leaves:
+            raise InputError("this recipe needs photographs: give --data FOLDER.")
         size = recipe.data.synthesis.source_size(max(recipe.validation.patch, *(p.patch for p in recipe.phases)))
         train = write_leaves(out / "leaves" / "train", 12, max(size, 256), recipe.seed)
         return [train], [write_leaves(out / "leaves" / "val", 4, max(size, 256), recipe.seed + 1)]
@@ -74,29 +77,57 @@ def data_folders(recipe: Recipe, data: list[str], val: str | None, out: Path) ->
     return folders, folders
 
 
-def open_source(recipe: Recipe, folders: list[Path], device: torch.device, processes: Processes) -> Source:
-    """The recipe's training batches."""
+def open_photographs(
+    recipe: Recipe, train: list[Path], val: list[Path], device: torch.device, processes: Processes
+) -> tuple[Source, ValidationSet | None]:
+    """Batches and validation bursts synthesised from photographs.
+
+    The validation crops and bursts are the same on every device and in every run.
+    """
+    assert isinstance(recipe.data, Photographs)
+    synthesis, wanted = recipe.data.synthesis, recipe.validation
+    smallest = max(synthesis.source_size(phase.patch) for phase in recipe.phases)
+    bank = PhotographBank(train, device, smallest=smallest, skip_bad=True)
+    logger.info("%d photographs, %.0f megapixels", len(bank), bank.pixels.shape[0] / 1e6)
+    source = PhotographSource(bank, recipe.data, recipe.seed, processes)
+    if not processes.first:
+        return source, None
+    size = synthesis.source_size(wanted.patch)
+    held = PhotographBank(val, device, smallest=size, skip_bad=True)
+    generator = torch.Generator().manual_seed(seed_of("validation"))
+    crops = held.sample(wanted.bursts, size, generator, turn=False)
+    synthesis = replace(synthesis, frames=wanted.frames)
+    samples = [synthesize_burst(part, synthesis, generator) for part in crops.split(CHUNK)]
+    return source, ValidationSet(treat_maps(Sample.collate(samples), recipe.data.maps), recipe.model)
+
+
+def open_recorded(
+    recipe: Recipe, root: Path, val: Path, out: Path, device: torch.device, processes: Processes
+) -> tuple[Source, ValidationSet | None]:
+    """Batches and validation bursts of a benchmark's own folders."""
+    assert isinstance(recipe.data, BurstFolders)
+    dataset = open_dataset(recipe.data.layout, root, split="train")
+    source = RecordedSource(dataset, recipe.data, recipe.seed, device, cache=out / "maps", processes=processes)
+    if not processes.first:
+        return source, None
+    wanted = recipe.validation
+    held = open_dataset(recipe.data.layout, val, split="test")
+    sample = validation_sample(held, source, wanted.bursts, wanted.patch, wanted.frames).to(device)
+    return source, ValidationSet(treat_maps(sample, recipe.data.maps), recipe.model)
+
+
+def open_data(
+    recipe: Recipe, data: list[str], val: str | None, out: Path, device: torch.device, processes: Processes
+) -> tuple[Source, ValidationSet | None]:
+    """The recipe's batches, and in the first process the bursts that validate it."""
     for phase in recipe.phases:
         processes.share(phase.batch)
-    assert isinstance(recipe.data, Photographs)
-    synthesis = recipe.data.synthesis
-    smallest = max(synthesis.source_size(phase.patch) for phase in recipe.phases)
-    bank = PhotographBank(folders, device, smallest=smallest, skip_bad=True)
-    logger.info("%d photographs, %.0f megapixels", len(bank), bank.pixels.shape[0] / 1e6)
-    return PhotographSource(bank, recipe.data, recipe.seed, processes)
-
-
-def open_validation(recipe: Recipe, folders: list[Path], device: torch.device) -> ValidationSet:
-    """The recipe's fixed bursts: the same crops and the same bursts on every device and in every run."""
-    assert isinstance(recipe.data, Photographs)
-    wanted = recipe.validation
-    synthesis = replace(recipe.data.synthesis, frames=wanted.frames)
-    size = synthesis.source_size(wanted.patch)
-    bank = PhotographBank(folders, device, smallest=size, skip_bad=True)
-    generator = torch.Generator().manual_seed(seed_of("validation"))
-    crops = bank.sample(wanted.bursts, size, generator, turn=False)
-    samples = [synthesize_burst(part, synthesis, generator) for part in crops.split(CHUNK)]
-    return ValidationSet(treat_maps(Sample.collate(samples), recipe.data.maps), recipe.model)
+    if isinstance(recipe.data, BurstFolders):
+        if len(data) != 1:
+            raise InputError(f"this recipe needs --data FOLDER, where {recipe.data.layout} was unpacked.")
+        root = Path(data[0])
+        return open_recorded(recipe, root, Path(val) if val else root, out, device, processes)
+    return open_photographs(recipe, *data_folders(recipe, data, val, out), device, processes)
 
 
 def run_recipe(
@@ -127,9 +158,7 @@ def run_recipe(
             place = torch.device("cuda", processes.local if processes.world > 1 else place.index or 0)
             torch.cuda.set_device(place)
             torch.backends.cudnn.benchmark = True
-        train_folders, val_folders = data_folders(recipe, data, val, options.out)
-        source = open_source(recipe, train_folders, place, processes)
-        validation = open_validation(recipe, val_folders, place) if processes.first else None
+        source, validation = open_data(recipe, data, val, options.out, place, processes)
         run = Run(recipe, options, validation, place, processes=processes, started=started, listener=listener)
         return train(run, source)
     finally:

@@ -103,7 +103,7 @@ class Run:
         torch.manual_seed(seed_of(recipe.seed, "weights"))
         self.model = BurstMamba(recipe.model).to(device)
         if device.type == "cuda":
-            self.model = self.model.to(memory_format=torch.channels_last)
+            self.model.to(memory_format=torch.channels_last)  # pyright: ignore[reportCallIssue]
         self.model.recompute_stages = recipe.checkpoint_stages
         self.ema = copy.deepcopy(self.model).requires_grad_(False).eval()
         self.loaded = self._resume() if options.resume else self._start()
@@ -136,6 +136,11 @@ class Run:
             raise InputError(f"--start-at must be in [0, 1), got {self.options.start_at}.")
         if self.options.warm_start is not None:
             warm_start(self.model, self.ema, self.options.warm_start)
+        elif self.recipe.model.global_skip != "none":
+            # The first output is then the interpolated keyframe, not noise upon it.
+            for model in (self.model, self.ema):
+                for parameter in model.keyframe.upsampler.leave.parameters():
+                    torch.nn.init.zeros_(parameter)
         place, left = self.place, round(self.options.start_at * self.recipe.steps)
         place.step = left
         while left >= self.recipe.phases[place.phase].steps:

@@ -1,5 +1,6 @@
 """One optimiser step: forward, backward, clip, AdamW, averaged weights; nothing in it waits for the device."""
 
+# pyright: reportPrivateImportUsage=false
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -102,7 +103,8 @@ class TrainStep:
         self.model, self.recipe, self.processes = model, recipe, processes
         freeze(model, phase.frozen)
         self.trainable = [parameter for parameter in model.parameters() if parameter.requires_grad]
-        self.weights, self.averages = list(model.parameters()), list(shadow.parameters())
+        self.weights: list[Tensor] = list(model.parameters())
+        self.averages: list[Tensor] = list(shadow.parameters())
         self.rate = torch.zeros((), device=self.device)
         self.ema_weight = torch.zeros((), device=self.device)
         self.number = torch.zeros((), device=self.device, dtype=torch.int64)

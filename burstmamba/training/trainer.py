@@ -154,7 +154,7 @@ def stop_if_broken(run: Run, look: Look, source: Source, step: TrainStep) -> Non
         return
     number, phase = look.progress.last_skipped, run.recipe.phases[run.place.phase]
     sample = source.batch(number, phase, burst_length(phase, run.recipe.seed, number))
-    names = ("frames", "target", "to_frame", "to_keyframe", "confidence")
+    names = ["frames", "target", "to_frame", "to_keyframe", "confidence"]
     tensors = dict(zip(names, (tensor.cpu().contiguous() for tensor in inputs_of(sample).tensors()), strict=False))
     path = run.options.out / f"bad-batch-{number:08d}-process-{run.processes.rank}.safetensors"
     write_atomically(path, save(tensors))

@@ -1,0 +1,176 @@
+"""Where batches come from: photographs, recorded bursts, leaves; and what is said when there are none."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from training_toys import PHASE, RECIPE, toy_sample
+
+from burstmamba.correspondence.field import Correspondence
+from burstmamba.data.datasets import BurstDataset
+from burstmamba.data.photographs import PhotographBank
+from burstmamba.errors import InputError
+from burstmamba.training.leaves import draw_leaves, write_leaves
+from burstmamba.training.preparation import choose_device, data_folders, open_data
+from burstmamba.training.processes import Processes
+from burstmamba.training.recipe import BurstFolders, Photographs
+from burstmamba.training.recorded import RecordedSource, validation_sample
+from burstmamba.training.source import PhotographSource, shuffle_frames, treat_maps
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture(scope="module")
+def leaves(tmp_path_factory):
+    return write_leaves(tmp_path_factory.mktemp("leaves"), 2, 160, 0)
+
+
+def test_leaves_are_reproducible_and_detailed(tmp_path):
+    first, again = (draw_leaves(64, np.random.default_rng((3, 1))) for _ in range(2))
+    assert np.array_equal(first, again) and first.shape == (64, 64, 3)
+    assert not np.array_equal(first, draw_leaves(64, np.random.default_rng((3, 2))))
+    assert np.abs(np.diff(first.astype(float), axis=0)).mean() > 2
+    folder = write_leaves(tmp_path, 2, 64, 5)
+    assert sorted(path.name for path in folder.iterdir()) == ["leaves-00.png", "leaves-01.png"]
+
+
+def test_batches_depend_on_the_step_alone(leaves):
+    """Asked again, in any order, by a new source: the same batch; another step or seed: another one."""
+    bank, phase = PhotographBank(leaves), replace(PHASE, patch=8)
+    source, other = (PhotographSource(bank, RECIPE.data, seed, Processes()) for seed in (0, 1))
+    first = source.batch(3, phase, 3)
+    source.batch(9, phase, 3)
+    again = PhotographSource(bank, RECIPE.data, 0, Processes()).batch(3, phase, 3)
+    assert torch.equal(first.frames, again.frames) and torch.equal(first.target, again.target)
+    assert first.frames.shape == (2, 3, 3, 8, 8) and first.target.shape == (2, 3, 32, 32)
+    assert not torch.equal(first.target, source.batch(4, phase, 3).target)
+    assert not torch.equal(first.target, other.batch(3, phase, 3).target)
+
+
+def test_processes_share_the_crops_of_one_batch(leaves, monkeypatch):
+    """Together they see the crops that one process alone would see, each crop once."""
+    seen = []
+
+    def note(photographs, config, generator):
+        seen.append(photographs)
+        return toy_sample(len(photographs), config.frames, 6, 0)
+
+    monkeypatch.setattr("burstmamba.training.source.synthesize_burst", note)
+    bank, phase = PhotographBank(leaves), replace(PHASE, batch=6)
+    for processes in (Processes(), Processes(0, 2), Processes(1, 2)):
+        PhotographSource(bank, RECIPE.data, 0, processes).batch(5, phase, 3)
+    assert torch.equal(seen[0], torch.cat(seen[1:]))
+
+
+def test_shuffling_keeps_the_keyframe_and_its_maps():
+    sample = toy_sample(2, 6, 4, seed=1)
+    mixed = shuffle_frames(sample, torch.Generator().manual_seed(3))
+    assert torch.equal(mixed.frames[:, 0], sample.frames[:, 0])
+    moved = False
+    for place in range(1, 6):
+        (origin,) = [i for i in range(6) if torch.equal(sample.frames[:, i], mixed.frames[:, place])]
+        assert torch.equal(sample.correspondence.to_frame[:, origin], mixed.correspondence.to_frame[:, place])
+        moved |= origin != place
+    assert moved
+
+
+def test_treatments_of_maps():
+    sample = toy_sample(1, 3, 8, seed=2)
+    assert treat_maps(sample, "given") is sample
+    assert not treat_maps(sample, "identity").correspondence.to_frame.any()
+    rounded = treat_maps(sample, "rounded").correspondence.to_frame
+    assert torch.equal(rounded, sample.correspondence.to_frame.round())
+    aligned = treat_maps(sample, "prealigned")
+    assert not aligned.correspondence.to_frame.any()
+    inside = (slice(None), slice(1, None), slice(None), slice(3, 5), slice(3, 5))
+    before = (sample.frames - sample.frames[:, :1])[inside].abs().mean()
+    assert (aligned.frames - aligned.frames[:, :1])[inside].abs().mean() < 0.5 * before
+
+
+class ToyDataset(BurstDataset):
+    """Bursts that come from their folder's number; folder 2 cannot be read."""
+
+    def load(self, folder):
+        number = int(folder.name)
+        if number == 2:
+            raise InputError("2 is broken.")
+        return replace(toy_sample(1, 4, 10, seed=number), correspondence=None, names=(folder.name,))
+
+
+def test_recorded_bursts_are_each_used_once_an_epoch(tmp_path, caplog):
+    dataset = ToyDataset([tmp_path / str(number) for number in range(7)])
+    data = BurstFolders("realbsr-rgb", correspondence="identity")
+    source = RecordedSource(dataset, data, 0, CPU, cache=tmp_path / "maps")
+    drawn = [index for step in range(7) for index in source.order(step, 2)]
+    assert sorted(drawn[:7]) == list(range(7)) == sorted(drawn[7:]) and drawn[:7] != drawn[7:]
+    batches = [source.batch(step, PHASE, 3) for step in range(4)]
+    assert all(batch.frames.shape == (2, 3, 3, 6, 6) and batch.target.shape == (2, 3, 24, 24) for batch in batches)
+    assert "left out: 2 is broken." in caplog.text
+    assert len(list((tmp_path / "maps" / "identity").iterdir())) == 6
+    again = RecordedSource(dataset, data, 0, CPU, cache=tmp_path / "maps").batch(2, PHASE, 3)
+    assert torch.equal(again.frames, batches[2].frames)
+    parts = [
+        RecordedSource(dataset, data, 0, CPU, cache=tmp_path / "maps", processes=Processes(rank, 2)).batch(2, PHASE, 3)
+        for rank in (0, 1)
+    ]
+    assert torch.equal(torch.cat([part.frames for part in parts]), batches[2].frames)
+    single = source.batch(0, replace(PHASE, frames=((1, 1.0),)), 1)
+    assert single.frames.shape[1] == 1
+    checked = validation_sample(ToyDataset([tmp_path / "0", tmp_path / "1"]), source, 2, 8, 3)
+    assert checked.frames.shape == (2, 3, 3, 8, 8) and isinstance(checked.correspondence, Correspondence)
+
+
+def test_errors_of_recorded_bursts(tmp_path):
+    data = BurstFolders("realbsr-rgb", correspondence="identity")
+    source = RecordedSource(ToyDataset([tmp_path / "0"]), data, 0, CPU, cache=tmp_path)
+    with pytest.raises(InputError, match="a batch of 2 needs as many bursts, and there are 1"):
+        source.batch(0, PHASE, 3)
+    source = RecordedSource(ToyDataset([tmp_path / "2", tmp_path / "2"]), data, 0, CPU, cache=tmp_path)
+    with pytest.raises(InputError, match="not one burst of the data set can be read"):
+        source.batch(0, PHASE, 3)
+    source = RecordedSource(ToyDataset([tmp_path / "0", tmp_path / "1"]), data, 0, CPU, cache=tmp_path)
+    with pytest.raises(InputError, match="0|1 is 10 pixels small, patches of 40 do not fit"):
+        source.batch(0, replace(PHASE, patch=40), 3)
+
+
+def test_errors_of_folders(tmp_path):
+    bare = replace(RECIPE, data=Photographs(RECIPE.data.synthesis))
+    with pytest.raises(InputError, match="this recipe needs photographs: give --data FOLDER"):
+        data_folders(bare, [], None, tmp_path)
+    with pytest.raises(InputError, match="no folder .*nowhere; --data expects a folder of photographs"):
+        data_folders(bare, [str(tmp_path / "nowhere")], None, tmp_path)
+    with pytest.raises(InputError, match="no photographs"):
+        open_data(bare, [str(tmp_path)], None, tmp_path, CPU, Processes())
+    (tmp_path / "bad.jpg").write_bytes(b"not a photograph")
+    with pytest.raises(InputError, match="no usable photograph"):
+        open_data(bare, [str(tmp_path)], None, tmp_path, CPU, Processes())
+    Image.new("RGB", (40, 40)).save(tmp_path / "small.png")
+    with pytest.raises(InputError, match="no usable photograph of at least 1"):
+        open_data(bare, [str(tmp_path)], None, tmp_path, CPU, Processes())
+    with pytest.raises(InputError, match="batch of 2 cannot be split evenly over 3"):
+        open_data(bare, [str(tmp_path)], None, tmp_path, CPU, Processes(0, 3))
+    recorded = replace(RECIPE, data=BurstFolders("realbsr-rgb"))
+    with pytest.raises(InputError, match="where realbsr-rgb was unpacked"):
+        open_data(recorded, [], None, tmp_path, CPU, Processes())
+
+
+def test_folders_by_pattern_and_validation_beside_them(tmp_path, caplog):
+    for name in ("train-0", "train-1", "val", "other/train-2"):
+        (tmp_path / name).mkdir(parents=True)
+    train, val = data_folders(RECIPE, [str(tmp_path / "train-*")], None, tmp_path)
+    assert [path.name for path in train] == ["train-0", "train-1"] and [path.name for path in val] == ["val"]
+    train, val = data_folders(RECIPE, [str(tmp_path / "other" / "train-2")], None, tmp_path)
+    assert val == train and "validating on photographs that are trained on" in caplog.text
+
+
+def test_errors_of_devices():
+    assert choose_device("cpu").type == "cpu"
+    with pytest.raises(InputError, match="unknown device 'gpu'"):
+        choose_device("gpu")
+    if not torch.cuda.is_available():
+        with pytest.raises(InputError, match="no CUDA GPU is usable here"):
+            choose_device("cuda")
