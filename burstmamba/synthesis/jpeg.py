@@ -51,7 +51,7 @@ def compress(images: Tensor, quality: Tensor, chroma_420: Tensor, phase: Tensor)
     x = (columns[None] - phase[:, 1:]).clamp(0, w - 1)
     which = torch.arange(b, device=images.device)[:, None, None]
     padded = images[which, :, :, y[:, :, None], x[:, None, :]].permute(0, 3, 4, 1, 2)  # (b, n, 3, H, W)
-    ycc = _colours(padded * 255, RGB_TO_YCC) - _level(images.device)
+    ycc = _colours(padded * 255, RGB_TO_YCC).round() - _level(images.device)
     tables = quantisation_tables(quality)  # (b, 2, 8, 8)
     luma = _quantise(ycc[:, :, :1], tables[:, None, :1])
     chroma = _quantise(ycc[:, :, 1:], tables[:, None, 1:])
@@ -59,7 +59,7 @@ def compress(images: Tensor, quality: Tensor, chroma_420: Tensor, phase: Tensor)
     small = _quantise(small, tables[:, None, 1:])
     smooth = F.interpolate(small.flatten(0, 1), scale_factor=2, mode="bilinear").unflatten(0, (b, n))
     chroma = torch.where(chroma_420[:, None, None, None, None], smooth, chroma)
-    decoded = _colours(torch.cat((luma, chroma), 2) + _level(images.device), YCC_TO_RGB)
+    decoded = _colours(torch.cat((luma, chroma), 2).round() + _level(images.device), YCC_TO_RGB)
     y, x = phase[:, :1] + rows[None, :h], phase[:, 1:] + columns[None, :w]
     cut = decoded[which, :, :, y[:, :, None], x[:, None, :]].permute(0, 3, 4, 1, 2)
     return cut.round().clamp(0, 255) / 255
@@ -68,7 +68,7 @@ def compress(images: Tensor, quality: Tensor, chroma_420: Tensor, phase: Tensor)
 def quantisation_tables(quality: Tensor) -> Tensor:
     """(b,) qualities → (b, 2, 8, 8) luminance and chrominance tables, scaled as the IJG library does."""
     base = constant((LUMINANCE, CHROMINANCE), quality.device)
-    percent = torch.where(quality < 50, 5000 / quality, 200 - 2 * quality)[:, None, None, None]
+    percent = torch.where(quality < 50, (5000 / quality).floor(), 200 - 2 * quality)[:, None, None, None]
     return ((base * percent + 50) / 100).floor().clamp(1, 255)
 
 
