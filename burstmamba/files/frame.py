@@ -55,7 +55,11 @@ class Frame:
 
 
 def check_pixels(name: str, width: int, height: int, max_pixels: int = MAX_PIXELS) -> None:
-    """Refuse a picture whose header claims more pixels than `max_pixels`."""
+    """Refuse a picture whose header claims more pixels than `max_pixels`, or none."""
+    if width < 1 or height < 1:
+        raise InputError(
+            f"{name} is damaged: its header claims {width}×{height} pixels; copy it again or leave it out."
+        )
     if width * height > max_pixels:
         raise InputError(
             f"{name} claims {width}×{height} pixels, more than the {max_pixels / 1e6:.0f} megapixels that are read; "

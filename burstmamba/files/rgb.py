@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import logging
 import warnings
 from dataclasses import replace
 from pathlib import Path
@@ -20,6 +21,8 @@ from burstmamba.files.mosaic import upright
 RGB_SUFFIXES = (".jpg", ".jpeg", ".png", ".tif", ".tiff", ".webp", ".avif", ".heic", ".heif", ".bmp", ".gif", ".jp2")
 HEIF_SUFFIXES = (".heic", ".heif")
 TIFF_MAGIC = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
+# A damaged file is reported once, by us; with a handler of its own tifffile does not fall back to standard error.
+logging.getLogger("tifffile").addHandler(logging.NullHandler())
 _DAMAGED = "is cut off or damaged ({}); copy it again or leave it out."
 
 
@@ -229,5 +232,6 @@ def _without_profile(metadata: SourceMetadata) -> SourceMetadata:
 
 
 def _short(error: Exception) -> str:
-    text = " ".join(str(error).split()) or type(error).__name__
+    text = "part of it is missing" if isinstance(error, LookupError) else " ".join(str(error).split())
+    text = text or type(error).__name__
     return text if len(text) <= 120 else text[:117] + "..."

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import logging
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,7 +15,6 @@ from burstmamba.files.metadata import SourceMetadata
 from burstmamba.files.rgb import opening_bytes
 
 VIDEO_SUFFIXES = (".mp4", ".mov", ".m4v", ".avi", ".mkv", ".webm", ".3gp")
-log = logging.getLogger(__name__)
 
 
 def read_video(path: Path, wanted: set[int] | None = None, max_pixels: int = MAX_PIXELS) -> Iterator[tuple[int, Frame]]:
@@ -25,6 +24,7 @@ def read_video(path: Path, wanted: set[int] | None = None, max_pixels: int = MAX
         wanted: frame numbers from 0; None for all of them.
     """
     opening_bytes(path)
+    os.environ.setdefault("OPENCV_FFMPEG_LOGLEVEL", "-8")  # a damaged clip is reported once, by us
     capture = cv2.VideoCapture(str(path))
     try:
         if not capture.isOpened():

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import cv2
 import numpy as np
 import pytest
@@ -177,6 +180,18 @@ def test_clip(clip, photo):
     expected = torch.from_numpy(photo(48, 64, 2).astype(np.float32) / 255).permute(2, 0, 1)
     assert (loaded.burst.frames[0] - expected).abs().mean() < 0.06
     assert len(load_burst(clip)) == 8
+
+
+def test_bad_files_are_reported_once(tmp_path):
+    """Decoders write to standard error on their own; a user's mistake is one line."""
+    (tmp_path / "clip.mov").write_bytes(bytes.fromhex("0000001466747970717420200000000071742020") + bytes(3000))
+    (tmp_path / "cut.tif").write_bytes(b"II*\0" + (5000).to_bytes(4, "little") + bytes(100))
+    for name in ("clip.mov", "cut.tif"):
+        script = f"from burstmamba.files import load_burst; load_burst({str(tmp_path / name)!r})"
+        result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120)
+        lines = result.stderr.splitlines()
+        assert lines[-1].startswith(f"burstmamba.errors.InputError: {name}")
+        assert lines[0].startswith("Traceback") and not any("moov" in line or "TiffPages" in line for line in lines)
 
 
 def test_clip_errors(clip, tmp_path, photo):
