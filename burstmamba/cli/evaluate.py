@@ -33,6 +33,7 @@ def evaluate(
         list[Path] | None, typer.Option(help="Folder of another method's pictures, NAME.png; may be repeated.")
     ] = None,
     subset: Annotated[str, typer.Option(help="Only these subsets, comma-separated.")] = "",
+    layout: Annotated[str, typer.Option(help="How the folder is laid out, where it cannot be told.")] = "",
     protocol: Annotated[str, typer.Option(help="Other protocols than the benchmark's own, comma-separated.")] = "",
     limit: Annotated[int | None, typer.Option(min=1, help="Only the first N bursts of each subset.")] = None,
     device: Annotated[str, typer.Option(help="cpu or cuda; by default the best there is.")] = "",
@@ -55,7 +56,7 @@ def evaluate(
     if dataset == "charts":
         print_charts(methods, model, device, out, provenance(device, file))
         return
-    benchmark = open_benchmark(Path(dataset), mosaics=model is not None and model.config.in_channels == 1)
+    benchmark = open_benchmark(Path(dataset), layout, mosaics=model is not None and model.config.in_channels == 1)
     benchmark = benchmark.select(names(subset) or None, limit)
     if protocol:
         benchmark = benchmark.with_protocols(names(protocol))

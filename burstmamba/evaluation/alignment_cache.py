@@ -99,7 +99,7 @@ def estimate_to_file(path: Path, burst: Burst, method: str) -> None:
     alignment = align_burst(burst, method=method)
     for note in alignment.notes:
         log.info("%s", note)
-    kept = [index for index, frame in enumerate(alignment.frames) if frame.kept]
+    kept = [frame.index for frame in alignment.frames if frame.kept]
     maps = alignment.correspondence
     tensors: dict[str, Tensor] = {
         "kept": torch.tensor(kept),

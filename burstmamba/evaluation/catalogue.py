@@ -1,10 +1,14 @@
-"""Benchmarks by what lies in a folder: OpenBurst's photographs, OpenBurst as written, and the published layouts."""
+"""Benchmarks by what lies in a folder: OpenBurst as photographs or as written, plain bursts, the published layouts."""
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
+from burstmamba.data.datasets import BurstDataset
+from burstmamba.data.sample import Sample
 from burstmamba.errors import InputError
 from burstmamba.evaluation.benchmark import Benchmark, Item
 
@@ -12,12 +16,52 @@ OPENBURST_PROTOCOLS = {"raw": ("openburst-raw",), "raw-synburst": ("synburst-lin
 """Of the mosaic subsets; the others are scored by `openburst`."""
 RGB_SUBSETS = ("still", "noisy", "moving", "badframe")
 RAW_SUBSETS = ("raw", "raw-synburst")
+LAYOUTS = ("photographs", "openburst", "bursts", "synburst", "realbsr-rgb", "realbsr-raw", "burstsr")
 
 
-def openburst_item(subset: str, name: str, load) -> Item:
-    """A burst of OpenBurst with its protocol and grid."""
-    centres = "corner" if subset == "raw-synburst" else "half-pixel"
-    return Item(subset, name, OPENBURST_PROTOCOLS.get(subset, ("openburst",)), centres, load)
+def open_benchmark(folder: Path, layout: str = "", *, mosaics: bool = False) -> Benchmark:
+    """The benchmark in a folder.
+
+    Args:
+        folder: OpenBurst's photographs, what `burstmamba openburst` wrote, or an unpacked benchmark.
+        layout: one of `LAYOUTS`; empty finds out.
+        mosaics: whether the network takes mosaics; of OpenBurst only the fitting subsets are opened.
+    """
+    if not folder.is_dir():
+        raise InputError(f"{folder} is not a folder; give OpenBurst's photographs or a benchmark's folder.")
+    layout = layout or find_layout(folder)
+    subsets = RAW_SUBSETS if mosaics else RGB_SUBSETS
+    if layout == "photographs":
+        return openburst_from_photographs(folder, subsets)
+    if layout == "openburst":
+        return written_openburst(folder, subsets)
+    if layout == "bursts":
+        from burstmamba.data.folders import BurstFolders
+
+        rules = ("openburst-raw",) if mosaics else ("openburst",)
+        return _from_dataset("bursts", BurstFolders(folder), rules)
+    return _published(folder, layout)
+
+
+def find_layout(folder: Path) -> str:
+    """Which of `LAYOUTS` a folder has, judged by a few names in it."""
+    if (folder / "openburst.json").is_file():
+        return "openburst"
+    for base in (folder, folder / "SyntheticBurstVal", folder / "syn_burst_val"):
+        if any(base.glob("bursts/*/im_raw_00.png")) or any(base.glob("*/im_raw_00.png")):
+            return "synburst"
+    if any(folder.glob("bursts/*/00.*")):
+        return "bursts"
+    if any(folder.glob("*/samsung_00")) or any(folder.glob("val/*/samsung_00")):
+        return "burstsr"
+    frame = next(folder.rglob("*_x1_*.png"), None)
+    if frame is not None:
+        return "realbsr-raw" if _is_packed(frame) else "realbsr-rgb"
+    from burstmamba.data.photographs import SUFFIXES
+
+    if any(path.suffix.lower() in SUFFIXES for path in folder.iterdir()):
+        return "photographs"
+    raise InputError(f"{folder} looks like none of the known benchmarks; say which with --layout {'|'.join(LAYOUTS)}.")
 
 
 def openburst_from_photographs(folder: Path, subsets: tuple[str, ...] = RGB_SUBSETS) -> Benchmark:
@@ -34,13 +78,54 @@ def openburst_from_photographs(folder: Path, subsets: tuple[str, ...] = RGB_SUBS
     return Benchmark("openburst" if not source.unofficial() else "openburst-like", tuple(items))
 
 
-def open_benchmark(folder: Path, *, mosaics: bool) -> Benchmark:
-    """The benchmark in a folder.
+def written_openburst(folder: Path, subsets: tuple[str, ...] = RGB_SUBSETS) -> Benchmark:
+    """OpenBurst as `burstmamba openburst` wrote it; subsets that were not written are left out."""
+    from burstmamba.data.folders import BurstFolders
 
-    Args:
-        folder: OpenBurst's photographs, or a folder of bursts.
-        mosaics: whether the network takes mosaics; of OpenBurst only the fitting subsets are opened.
-    """
-    if not folder.is_dir():
-        raise InputError(f"{folder} is not a folder; give OpenBurst's photographs or a benchmark's folder.")
-    return openburst_from_photographs(folder, RAW_SUBSETS if mosaics else RGB_SUBSETS)
+    published = json.loads((folder / "openburst.json").read_text()).get("published", False)
+    items = []
+    for subset in subsets:
+        if (folder / subset).is_dir():
+            bursts = BurstFolders(folder / subset)
+            items += [openburst_item(subset, path.name, partial(bursts.load, path)) for path in bursts.folders]
+    if not items:
+        wanted = ", ".join(subsets)
+        raise InputError(f"{folder} has none of the subsets {wanted}; write them with burstmamba openburst.")
+    return Benchmark("openburst" if published else "openburst-like", tuple(items))
+
+
+def openburst_item(subset: str, name: str, load: Callable[[], Sample]) -> Item:
+    """A burst of OpenBurst with its protocol and grid."""
+    centres = "corner" if subset == "raw-synburst" else "half-pixel"
+    return Item(subset, name, OPENBURST_PROTOCOLS.get(subset, ("openburst",)), centres, load)
+
+
+def _published(folder: Path, layout: str) -> Benchmark:
+    from burstmamba.data.burstsr import BurstSR
+    from burstmamba.data.realbsr import RealBSRRaw, RealBSRRGB
+    from burstmamba.data.synthetic_burst import SyntheticBurstVal
+
+    known: dict[str, tuple[type[BurstDataset], tuple[str, ...]]] = {
+        "synburst": (SyntheticBurstVal, ("synburst-linear",)),
+        "realbsr-rgb": (RealBSRRGB, ("realbsr-rgb", "realbsr-rgb-fbanet")),
+        "realbsr-raw": (RealBSRRaw, ("realbsr-raw-linear", "realbsr-raw-vis")),
+        "burstsr": (BurstSR, ("burstsr-aligned",)),
+    }
+    if layout not in known:
+        raise InputError(f"unknown layout {layout!r}; the known ones are {', '.join(LAYOUTS)}.")
+    dataset, protocols = known[layout]
+    return _from_dataset(layout, dataset(folder), protocols)  # type: ignore[call-arg]
+
+
+def _from_dataset(name: str, dataset: BurstDataset, protocols: tuple[str, ...]) -> Benchmark:
+    items = [
+        Item(name, folder.name, protocols, dataset.centres, partial(dataset.load, folder)) for folder in dataset.folders
+    ]
+    return Benchmark(name, tuple(items))
+
+
+def _is_packed(path: Path) -> bool:
+    """Whether a PNG has four channels of 16 bits, as packed mosaics do: bytes 24 and 25 of the file say so."""
+    with open(path, "rb") as file:
+        head = file.read(26)
+    return len(head) == 26 and head[24] == 16 and head[25] == 6

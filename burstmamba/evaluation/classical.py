@@ -26,11 +26,11 @@ class ClassicalSettings:
     """Sigma of the lens blur."""
     pixel: int = 4
     """Side of a sensor pixel."""
-    iterations: int = 80
-    rate: float = 0.02
-    prior: float = 12.0
+    iterations: int = 50
+    rate: float = 0.03
+    prior: float = 4.0
     """Strength of the smoothness term against the noise variance."""
-    model_error: float = 0.006
+    model_error: float = 0.01
     """Standard deviation of what noise does not explain: optics and maps that are slightly wrong."""
     huber: float = 2.0
     """Residuals beyond so many standard deviations count linearly."""
