@@ -1,0 +1,107 @@
+"""`burstmamba train` and `burstmamba plot` as a user runs them."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+import burstmamba.recipes.open_rgb
+import burstmamba.recipes.tiny
+from burstmamba.checkpoint import load_checkpoint
+from burstmamba.cli import main
+from burstmamba.cli.train import program_start
+from burstmamba.training.logbook import read_logbook
+
+SMALL = [
+    "model.blocks=(1,)", "model.channels=6", "model.burst_channels=4", "phases.steps=3", "phases.batch=2",
+    "phases.patch=8", "phases.frames=((1, 0.5), (3, 0.5))", "validation.bursts=2", "validation.patch=8",
+    "validation.frames=3",
+]  # fmt: skip
+
+
+def command(*arguments: str) -> list[str]:
+    return [sys.executable, "-m", "burstmamba", *arguments]
+
+
+def run(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "200"}
+    return subprocess.run(command(*arguments), cwd=cwd, env=environment, capture_output=True, text=True, timeout=200)
+
+
+def docstring_command(text: str) -> list[str]:
+    line = re.search(r"^ *burstmamba (train .*)$", text, re.MULTILINE)
+    assert line is not None
+    return shlex.split(line[1])
+
+
+@pytest.mark.slow
+def test_docstring_commands_at_tiny_size(tmp_path):
+    """The commands of a recipe that draws its data and of one that reads photographs; then plot draws both."""
+    for folder, count in (("train-00", 2), ("train-01", 1), ("val", 1)):
+        (tmp_path / "photos" / folder).mkdir(parents=True)
+        for number in range(count):
+            Image.effect_noise((200, 200), 80).convert("RGB").save(tmp_path / "photos" / folder / f"{number}.jpg")
+    settings = [word for setting in SMALL for word in ("--set", setting)]
+    for module in (burstmamba.recipes.tiny, burstmamba.recipes.open_rgb):
+        arguments = docstring_command(module.__doc__ or "")
+        where = arguments.index("--minutes")
+        del arguments[where : where + 2]
+        result = run(*arguments, *settings, "--device", "cpu", cwd=tmp_path)
+        assert result.returncode == 0, result.stderr
+        assert "finished: " in result.stdout and "PSNR L=1" in result.stderr
+        model = load_checkpoint(tmp_path / arguments[arguments.index("--out") + 1] / "weights.safetensors")
+        assert model.config.channels == 6
+    result = run("plot", "runs/tiny", "runs/open-rgb", "-o", "curves.png", "--over", "minutes", cwd=tmp_path)
+    assert result.returncode == 0, result.stderr
+    with Image.open(tmp_path / "curves.png") as picture:
+        assert picture.width > 800 and len(set(picture.convert("RGB").resize((64, 32)).getdata())) > 20
+
+
+@pytest.mark.slow
+def test_ctrl_c_writes_a_checkpoint(tmp_path):
+    settings = [word for setting in [*SMALL, "phases.steps=100000"] for word in ("--set", setting)]
+    arguments = command("train", "tiny", "--out", "run", "--device", "cpu", *settings)
+    process = subprocess.Popen(arguments, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    log = tmp_path / "run" / "log.jsonl"
+    deadline = time.monotonic() + 100
+    while time.monotonic() < deadline and not (log.exists() and '"train"' in log.read_text()):
+        time.sleep(0.1)
+    process.send_signal(signal.SIGINT)
+    output, errors = process.communicate(timeout=60)
+    assert process.returncode == 130, errors
+    assert "stopped; go on with the same command and --resume" in output and "Traceback" not in errors
+    lines = read_logbook(tmp_path / "run")
+    (saved,) = [line for line in lines if line["kind"] == "checkpoint"]
+    assert (tmp_path / "run" / "checkpoints" / saved["file"]).exists() and lines[-1]["finished"] is False
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["train", "open-rgb"], "error: this recipe needs photographs: give --data FOLDER."),
+        (["train", "open-rgb", "--set", "phases.bach=2"], "Did you mean phases.batch?"),
+        (["train", "tiny", "--device", "cpu", "--warm-start", "nothing.safetensors", *["--set", "phases.patch=8"]],
+         "error: no weights at nothing.safetensors"),
+        (["plot", "nowhere"], "error: no logbook at nowhere"),
+    ],
+)  # fmt: skip
+def test_errors_are_one_line(tmp_path, monkeypatch, capsys, arguments, message):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["burstmamba", *arguments])
+    with pytest.raises(SystemExit) as stopped:
+        main()
+    assert stopped.value.code == 2
+    assert message in capsys.readouterr().err
+
+
+def test_program_start_is_in_the_past():
+    assert 0 < time.monotonic() - program_start() < 3600
