@@ -228,6 +228,7 @@ def exif(kind, ratio, time, iso, f_number):
 
 
 def dump_exif(path, content, ratio, monkeypatch):
+    monkeypatch.setitem(sys.modules, "exifread", types.ModuleType("exifread"))
     for module, name, value in (("exifread.classes", "IfdTag", IfdTag), ("exifread.utils", "Ratio", ratio)):
         fake = types.ModuleType(module)
         setattr(fake, name, value)

@@ -1,0 +1,140 @@
+"""Plain folders and the commands that write them."""
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from burstmamba.data.datasets import open_dataset
+from burstmamba.data.examples import example_burst
+from burstmamba.data.folders import BurstFolders, write_burst
+from burstmamba.data.mosaic_dng import read_mosaic_dng
+from burstmamba.data.sample import Sample
+from burstmamba.data.synthetic_burst import SyntheticBurstVal
+from burstmamba.errors import InputError
+from burstmamba.synthesis import synthesis_preset, synthesize_burst
+
+
+def sample_of(name, size=16):
+    config = synthesis_preset(name)
+    generator = torch.Generator().manual_seed(0)
+    photos = torch.rand(1, 3, config.source_size(size), config.source_size(size), generator=generator)
+    return synthesize_burst(photos, config, generator, cameras=True)
+
+
+@pytest.mark.parametrize("name", ["handheld-rgb", "handheld-raw", "synburst"])
+def test_written_bursts_come_back(tmp_path, name):
+    sample = sample_of(name)
+    write_burst(tmp_path, "one", sample, notes={"seed": 3})
+    (back,) = list(BurstFolders(tmp_path))
+    step = 1 / 15000 if sample.frames.shape[2] == 1 else 1e-6
+    assert (back.frames - sample.frames).abs().max() <= step
+    assert (back.target - sample.target).abs().max() <= (1 / 65535 if sample.frames.shape[2] == 1 else 0.51 / 255)
+    assert torch.equal(back.exact.to_frame, sample.exact.to_frame) and back.centres == sample.centres
+    assert back.cameras[0].noise == pytest.approx(sample.cameras[0].noise) and back.names == ("one",)
+    assert json.loads((tmp_path / "bursts/one/burst.json").read_text())["seed"] == 3
+
+
+def test_dng_opens_in_a_raw_converter(tmp_path):
+    rawpy = pytest.importorskip("rawpy")
+    sample = sample_of("handheld-raw", 32)
+    write_burst(tmp_path, "one", sample)
+    path = tmp_path / "bursts/one/00.dng"
+    with rawpy.imread(str(path)) as raw:
+        assert raw.color_desc == b"RGBG" and raw.raw_pattern.tolist() == [[0, 1], [3, 2]]
+        gains = np.array(raw.camera_whitebalance[:3]) / raw.camera_whitebalance[1]
+        levels = raw.raw_image_visible.astype(np.float32)
+    assert gains == pytest.approx(sample.cameras[0].white_balance, rel=1e-4)
+    assert np.array_equal((levels - 512) / (16383 - 512), read_mosaic_dng(path))
+
+
+def test_example_burst_is_bundled():
+    frames = sorted(example_burst("dogs-raw").glob("*.dng"))
+    assert len(frames) == 8 and sum(path.stat().st_size for path in frames) < 600_000
+    assert read_mosaic_dng(frames[0]).shape == (160, 128)
+    with pytest.raises(InputError, match="no example burst 'cat'; there are dogs-raw"):
+        example_burst("cat")
+
+
+def test_optional_files_may_be_missing(tmp_path):
+    write_burst(tmp_path, "one", sample_of("handheld-rgb"), maps=False)
+    (tmp_path / "bursts/one/burst.json").unlink()
+    back = BurstFolders(tmp_path)[0]
+    assert back.exact is None and back.centres == "half-pixel"
+
+
+def test_errors(tmp_path):
+    with pytest.raises(InputError, match=r"no plain bursts in .*bursts; expected bursts/NAME/00.png"):
+        BurstFolders(tmp_path)
+    for name in ("a", "b", "c", "d"):
+        write_burst(tmp_path, name, sample_of("handheld-rgb"))
+    (tmp_path / "truth/a.png").unlink()
+    (tmp_path / "bursts/b/burst.json").write_text("{}")
+    (tmp_path / "maps/c.safetensors").write_bytes(b"nothing")
+    data = BurstFolders(tmp_path)
+    with pytest.raises(InputError, match=r"truth/a.png cannot be read"):
+        data[0]
+    with pytest.raises(InputError, match=r"burst.json does not describe a burst"):
+        data[1]
+    with pytest.raises(InputError, match=r"c.safetensors cannot be read"):
+        data[2]
+    kept = list(open_dataset("folders", tmp_path, skip_bad=True))
+    assert [sample.names for sample in kept] == [("d",)]
+
+
+def test_samples_check_themselves():
+    with pytest.raises(InputError, match=r"a sample needs frames \(b, l, c, h, w\)"):
+        Sample(torch.zeros(1, 3, 4, 4), torch.zeros(1, 3, 16, 16))
+    with pytest.raises(InputError, match=r"whole multiple of the 1 burst\(s\) of 4×4 pixels, got 1 of 15×16"):
+        Sample(torch.zeros(1, 2, 3, 4, 4), torch.zeros(1, 3, 16, 15))
+    one = sample_of("handheld-rgb")
+    two = Sample.collate([one, one])
+    assert two.frames.shape[0] == 2 and two.exact.to_frame.shape[0] == 2 and len(two.cameras) == 2
+    with pytest.raises(InputError, match="must have one shape"):
+        Sample.collate([one, sample_of("handheld-rgb", 18)])
+    assert sample_of("handheld-raw").burst().camera.cfa == "RGGB"
+
+
+def run(*arguments):
+    command = [sys.executable, "-m", "burstmamba", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=240)
+
+
+@pytest.fixture
+def album(tmp_path):
+    folder = tmp_path / "album"
+    folder.mkdir()
+    pixels = np.random.default_rng(0).integers(0, 256, (220, 230, 3), dtype=np.uint8)
+    Image.fromarray(pixels).save(folder / "0007.png")
+    return folder
+
+
+def test_synthesize_command(album, tmp_path):
+    (album / "bad.jpg").write_bytes(b"no")
+    out = tmp_path / "out"
+    options = ("--preset", "synburst", "--layout", "synburst", "--size", 16, "--count", 2)
+    refused = run("synthesize", album, "-o", out, *options)
+    assert refused.returncode == 2 and "bad.jpg cannot be read" in refused.stderr and "Traceback" not in refused.stderr
+    done = run("synthesize", album, "-o", out, *options, "--skip-bad", "--force")
+    assert done.returncode == 0 and "2 burst(s) of 14 frames" in done.stdout, done.stderr
+    data = SyntheticBurstVal(out)
+    assert data.names == ("0000", "0001") and data[0].frames.shape == (1, 14, 1, 16, 16)
+    assert (out / "SyntheticBurstVal/maps/0001.safetensors").is_file()
+    again = run("synthesize", album, "-o", out)
+    assert again.returncode == 2 and "is not empty; choose a new folder or add --force" in again.stderr
+
+
+def test_openburst_command(album, tmp_path):
+    out = tmp_path / "bench"
+    done = run("openburst", album, "-o", out, "--subsets", "still,raw")
+    assert done.returncode == 0, done.stderr
+    assert "not the published photographs" in done.stderr
+    assert BurstFolders(out / "still")[0].frames.shape == (1, 14, 3, 54, 56)
+    assert BurstFolders(out / "raw")[0].cameras[0].linear
+    assert json.loads((out / "openburst.json").read_text())["published"] is False
+    wrong = run("openburst", album, "-o", tmp_path / "x", "--subsets", "dark")
+    assert wrong.returncode == 2 and "OpenBurst has no subset 'dark'" in wrong.stderr
