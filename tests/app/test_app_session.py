@@ -1,0 +1,93 @@
+"""A visitor's burst without the page around it."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torch import nn
+
+import burstmamba
+from burstmamba.app.session import Cancelled, Session
+from burstmamba.app.uploads import UploadLimits
+from burstmamba.errors import InputError
+from burstmamba.model.config import ModelConfig
+
+EXAMPLE = sorted(str(path) for path in (Path(burstmamba.__file__).parent / "examples" / "fig").glob("*.png"))[:4]
+
+
+class Counting(nn.Module):
+    """Says how many frames it was given by the grey it returns."""
+
+    def __init__(self):
+        super().__init__()
+        self.config = ModelConfig(scale=2)
+
+    def forward(self, frames, maps):
+        b, l, _, h, w = frames.shape
+        return torch.full((b, 3, 2 * h, 2 * w), l / 10)
+
+
+@pytest.fixture
+def session():
+    held = Session()
+    yield held
+    held.close()
+    assert not held.folder.exists()
+
+
+def test_frames_are_described_and_chosen(session):
+    session.upload(EXAMPLE, UploadLimits(), limit=30)
+    session.align("homography")
+    lines = [line for _, line in session.thumbnails()]
+    assert lines[0] == "★ 00.png · keyframe"
+    assert lines[1].startswith("01.png · 3.") and "sharp" in lines[1] and "sure" in lines[1]
+    assert max(session.thumbnails()[0][0].shape) == 240
+    session.keyframe = 2
+    session.align("homography")
+    lines = [line for _, line in session.thumbnails()]
+    assert lines[2] == "★ 02.png · keyframe" and lines[0].startswith("00.png · 3.")
+
+
+def test_left_out_frames_do_not_reach_the_network(session):
+    session.upload(EXAMPLE, UploadLimits(), limit=30)
+    session.restore(Counting(), "homography", length=14)
+    assert session.result is not None and session.result.mean().item() == pytest.approx(0.4)
+    session.dropped = {1}
+    session.restore(Counting(), "homography", length=14)
+    assert session.result.mean().item() == pytest.approx(0.3)
+    assert "left out by you" in session.thumbnails()[1][1]
+    session.restore(Counting(), "homography", length=2)
+    assert session.result.mean().item() == pytest.approx(0.2)
+    assert session.single(Counting()).mean().item() == pytest.approx(0.1)
+
+
+def test_the_interpolated_keyframe_and_the_files(session):
+    session.upload(EXAMPLE[:1], UploadLimits(), limit=30)
+    session.restore(Counting(), "auto", length=14)
+    path = session.picture("bicubic", session.interpolated())
+    got = np.asarray(Image.open(path)).astype(float)
+    expected = np.asarray(Image.open(EXAMPLE[0]).resize((320, 240), Image.Resampling.BICUBIC)).astype(float)
+    assert got.shape == (240, 320, 3) and np.abs(got - expected).mean() < 3
+    assert Path(path).parent == session.folder
+
+
+def test_cancel_stops_the_network(session):
+    session.upload(EXAMPLE[:2], UploadLimits(), limit=30)
+    session.align("identity")
+    with pytest.raises(Cancelled):
+        session.restore(Counting(), "identity", 14, progress=lambda *step: session.cancel.set())
+    assert session.result is None
+    session.restore(Counting(), "identity", 14)  # a new run starts afresh
+    assert session.result is not None
+
+
+def test_errors(session, tmp_path):
+    bad = tmp_path / "bad.jpg"
+    bad.write_text("no picture")
+    with pytest.raises(InputError, match=r"bad.jpg"):
+        session.upload([str(bad)], UploadLimits(), limit=30)
+    assert session.loaded is None
+    with pytest.raises(InputError, match="more than the 0 megapixels that are read"):
+        session.upload(EXAMPLE, UploadLimits(megapixels=0.01), limit=30)

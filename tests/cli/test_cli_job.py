@@ -1,0 +1,192 @@
+"""Jobs in this process: every kind of frame in, every kind of picture out."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from restore_runs import scene, tiny_checkpoint, write_dng_burst
+from torch import nn
+
+import burstmamba.job as job_module
+from burstmamba.batch import BatchItem, run_batch
+from burstmamba.errors import InputError
+from burstmamba.job import JobSettings, run_job
+from burstmamba.model.config import ModelConfig
+
+
+class Interpolation(nn.Module):
+    """Stands in for the network where pictures must be right: bicubic, and superpixels for a mosaic."""
+
+    def __init__(self, in_channels: int = 3) -> None:
+        super().__init__()
+        self.config = ModelConfig(in_channels=in_channels)
+
+    def forward(self, frames, maps):
+        keyframe = frames[:, 0]
+        if self.config.in_channels == 1:
+            planes = nn.functional.pixel_unshuffle(keyframe, 2)
+            keyframe = torch.stack((planes[:, 0], planes[:, 1:3].mean(1), planes[:, 3]), 1)
+        size = (4 * frames.shape[-2], 4 * frames.shape[-1])
+        return nn.functional.interpolate(keyframe, size, mode="bicubic", align_corners=False)
+
+
+@pytest.fixture
+def interpolation(monkeypatch):
+    """Every model name loads the stand-in."""
+    monkeypatch.setattr(
+        job_module, "load_model", lambda name, device: Interpolation(1 if str(name).endswith("-raw") else 3)
+    )
+
+
+def picture(path):
+    return np.asarray(Image.open(path)).astype(float)
+
+
+@pytest.mark.parametrize("scale", [1, 2, 3, 4])
+def test_scales_are_averages_of_the_whole(interpolation, burst, tmp_path, scale):
+    report = run_job(burst, tmp_path / "out.png", JobSettings(scale=scale))
+    assert report.size == (48 * scale, 40 * scale)
+    got = picture(tmp_path / "out.png")
+    assert got.shape == (40 * scale, 48 * scale, 3)
+    keyframe = Image.open(burst / "shot 0.png")
+    expected = np.asarray(keyframe.resize((48 * scale, 40 * scale), Image.Resampling.BICUBIC)).astype(float)
+    assert np.abs(got - expected)[4:-4, 4:-4].mean() < 4
+
+
+def test_a_crop_shows_that_part(interpolation, burst, tmp_path):
+    run_job(burst, tmp_path / "whole.png")
+    run_job(burst, tmp_path / "part.png", JobSettings(crop=(10, 4, 20, 30)))
+    whole, part = picture(tmp_path / "whole.png"), picture(tmp_path / "part.png")
+    assert np.abs(part - whole[16:136, 40:120]).max() <= 1
+
+
+def kinds(folder):
+    """Name → frames of an unusual kind, and the size of the result."""
+    pixels = scene(40, 48)
+    grey, alpha = Image.fromarray(pixels).convert("L"), Image.fromarray(pixels).convert("RGBA")
+    turned = Image.Exif()
+    turned[0x0112] = 6
+    return {
+        "grey.png": (lambda path: grey.save(path), (192, 160)),
+        "alpha.png": (lambda path: alpha.save(path), (192, 160)),
+        "cmyk.jpg": (lambda path: Image.fromarray(pixels).convert("CMYK").save(path), (192, 160)),
+        "turned.jpg": (lambda path: Image.fromarray(pixels).save(path, exif=turned), (160, 192)),
+        "one.png": (lambda path: Image.fromarray(pixels[:1, :1]).save(path), (4, 4)),
+        "strip.png": (lambda path: Image.fromarray(scene(40, 5000)[:3]).save(path), (20000, 12)),
+        "sixteen.tif": (lambda path: _save16(path, pixels), (192, 160)),
+        "Grüße aus 東京.webp": (lambda path: Image.fromarray(pixels).save(path), (192, 160)),
+    }
+
+
+def _save16(path, pixels):
+    import tifffile
+
+    tifffile.imwrite(path, pixels.astype(np.uint16) * 257, photometric="rgb")
+
+
+@pytest.mark.parametrize("name", list(kinds(None)))
+def test_unusual_frames(interpolation, tmp_path, name):
+    write, size = kinds(tmp_path)[name]
+    write(tmp_path / name)
+    report = run_job(tmp_path / name, tmp_path / "out.png")
+    assert Image.open(tmp_path / "out.png").size == report.size == size
+
+
+@pytest.mark.parametrize("ending", ["png", "tif", "jpg", "webp", "avif"])
+def test_every_format_is_written(interpolation, burst, tmp_path, ending):
+    run_job(burst, tmp_path / f"out.{ending}")
+    reference = np.asarray(Image.open(burst / "shot 0.png").resize((192, 160), Image.Resampling.BICUBIC)).astype(float)
+    assert np.abs(picture(tmp_path / f"out.{ending}") - reference).mean() < 6
+
+
+@pytest.mark.parametrize("cfa", ["RGGB", "BGGR", "GRBG", "GBRG"])
+def test_raw_frames_are_developed_in_the_right_colours(interpolation, tmp_path, cfa):
+    shots = write_dng_burst(tmp_path / cfa, cfa)
+    report = run_job(shots, tmp_path / "out.png", JobSettings(compare=True))
+    assert report.model == "light-raw" and report.compare
+    red, green, blue = picture(tmp_path / "out.png")[20:-20, 20:-20].mean((0, 1))
+    assert red > green + 10 > blue + 20  # the card's light is 1.2 : 0.8 : 0.6
+    linear = run_job(shots, tmp_path / "linear.tif", JobSettings(linear=True, bits=16))
+    assert linear.output.endswith("linear.tif")
+    import tifffile
+
+    card = tifffile.imread(tmp_path / "linear.tif")[20:-20, 20:-20].mean((0, 1))
+    np.testing.assert_allclose(card / card[1], [1.5, 1, 0.75], rtol=0.03)
+    run_job(shots, tmp_path / "out.dng")
+    assert (tmp_path / "out.dng").stat().st_size > 6 * 160 * 160
+
+
+def test_a_tripod_is_said(interpolation, tmp_path):
+    frames = tmp_path / "still"
+    frames.mkdir()
+    noise = np.random.default_rng(0)
+    for i in range(3):
+        noisy = scene(64, 64) + noise.normal(0, 4, (64, 64, 3))
+        Image.fromarray(noisy.clip(0, 255).astype(np.uint8)).save(frames / f"{i}.png")
+    said = []
+    report = run_job(frames, None, say=said.append)
+    assert any("nothing moved between the frames" in line for line in said) and report.motion < 0.25
+
+
+def test_keyframe_and_burst_length(interpolation, burst):
+    report = run_job(burst, None, JobSettings(keyframe="2", burst_length=2))
+    assert report.keyframe == "shot 2.png" and report.keyframe_reason == "as asked for"
+    assert len(report.frames) == 2
+    assert run_job(burst, None, JobSettings(keyframe="sharpest")).keyframe_reason == "the sharpest frame"
+
+
+def test_a_large_result_is_spooled_to_a_file(interpolation, burst, tmp_path, monkeypatch):
+    import burstmamba.canvas as canvas
+
+    run_job(burst, tmp_path / "memory.png", JobSettings(tile=48))
+    monkeypatch.setattr(canvas, "IN_MEMORY", 1000)
+    run_job(burst, tmp_path / "file.png", JobSettings(tile=48))
+    assert (picture(tmp_path / "file.png") == picture(tmp_path / "memory.png")).all()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["file.png", "memory.png"]
+
+
+def test_a_large_burst_is_aligned_in_pairs(interpolation, burst, tmp_path, monkeypatch):
+    import burstmamba.pairwise as pairwise
+
+    together = run_job(burst, None)
+    monkeypatch.setattr(pairwise, "LARGE", 1)
+    apart = run_job(burst, None)
+    assert [frame["name"] for frame in apart.frames] == [frame["name"] for frame in together.frames]
+    for one, other in zip(together.frames, apart.frames, strict=True):
+        np.testing.assert_allclose(one["motion"], other["motion"], atol=0.1)
+        assert one["index"] == other["index"] and one["kept"] == other["kept"]
+
+
+def test_the_report_is_json(interpolation, burst):
+    report = json.loads(json.dumps(run_job(burst, None).to_dict()))
+    assert report["output"] == "" and report["frames"][0]["kept"] is True
+
+
+def test_batches_run_on_ray(burst, tmp_path):
+    pytest.importorskip("ray", reason="needs the extra `batch` (ray)")
+    model = tiny_checkpoint(tmp_path / "tiny.safetensors")
+    shots = tuple(str(path) for path in sorted(burst.iterdir()))
+    items = [BatchItem(str(i), shots, str(tmp_path / f"{i}.png")) for i in range(2)]
+    results = list(run_batch(items, JobSettings(model=str(model)), ray_address="local"))
+    assert sorted(result.item.name for result in results) == ["0", "1"] and not any(r.error for r in results)
+    assert (tmp_path / "1.png").exists()
+
+
+def test_ray_is_asked_for_by_name(monkeypatch):
+    monkeypatch.setitem(__import__("sys").modules, "ray", None)
+    with pytest.raises(InputError, match=r"pip install 'burstmamba\[batch\]'"):
+        list(run_batch([], JobSettings(), ray_address="local"))
+
+
+def test_bad_bursts_do_not_stop_a_batch(interpolation, burst, tmp_path):
+    (tmp_path / "bad.jpg").write_text("nothing")
+    shots = tuple(str(path) for path in sorted(burst.iterdir()))
+    items = [
+        BatchItem("bad", (str(tmp_path / "bad.jpg"),), str(tmp_path / "bad.png")),
+        BatchItem("good", shots, str(tmp_path / "sub" / "good.png")),
+    ]
+    bad, good = run_batch(items, JobSettings())
+    assert "bad.jpg" in bad.error and good.error is None and (tmp_path / "sub" / "good.png").exists()
+    assert [result.skipped for result in run_batch(items, JobSettings())] == [False, True]

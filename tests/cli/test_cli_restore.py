@@ -1,0 +1,157 @@
+"""`burstmamba restore` as a subprocess: exit codes and what it says."""
+
+import json
+import signal
+import struct
+import subprocess
+import sys
+import time
+import zlib
+
+import pytest
+from PIL import Image
+from restore_runs import command, scene, write_burst
+
+from burstmamba.cli import main
+
+
+def test_a_burst_becomes_a_picture_and_the_report_says_how(burst, tiny, tmp_path):
+    output = tmp_path / "großes Bild.png"
+    done = command("restore", burst, "-o", output, "--model", tiny, "--compare", "--json")
+    assert done.returncode == 0, done.stderr
+    assert Image.open(output).size == (192, 160)
+    report = json.loads(done.stdout)
+    assert report["size"] == [192, 160] and report["keyframe"] == "shot 0.png" and report["tiles"] == 1
+    assert [frame["name"] for frame in report["frames"]] == ["shot 0.png", "shot 1.png", "shot 2.png"]
+    assert 3.5 < report["motion"] < 5.5  # two frames on: 4 pixels aside, 2 down
+    assert set(report["seconds"]) == {"load", "model", "align", "network", "save"}
+    assert report["peak_memory_mb"] > 50
+    assert "3 frame(s) of 48×40, keyframe shot 0.png (the first frame)" in done.stderr
+    assert f"wrote {output}" in done.stderr
+    assert (tmp_path / "großes Bild-compare.png").exists()
+    again = command("restore", burst, "-o", output, "--model", tiny)
+    assert again.returncode == 2
+    assert (
+        again.stderr.strip()
+        == f"error: {output} exists already; choose another name or allow replacing it with --force."
+    )
+
+
+def test_dry_run_writes_nothing(burst, tiny, tmp_path):
+    done = command("restore", burst, "--model", tiny, "--dry-run", "--crop", "4,2,20,10", "--scale", "2")
+    assert done.returncode == 0, done.stderr
+    assert "1 window(s) of up to" in done.stdout and "→ 40×20" in done.stdout
+    assert "wrote" not in done.stdout and not list(tmp_path.iterdir())
+
+
+@pytest.fixture(scope="module")
+def shelf(tmp_path_factory):
+    """A folder with every kind of bad input."""
+    root = tmp_path_factory.mktemp("shelf")
+    (root / "empty").mkdir()
+    (root / "zero.jpg").write_bytes(b"")
+    (root / "text.jpg").write_text("this is not a picture")
+    Image.fromarray(scene()).save(root / "good.jpg")
+    (root / "cut.jpg").write_bytes((root / "good.jpg").read_bytes()[:500])
+    mixed = write_burst(root / "mixed")
+    Image.fromarray(scene(24, 24)).save(mixed / "odd.png")
+    (mixed / "shot 0.png").rename(mixed / "one.png")
+    (mixed / "shot 1.png").rename(mixed / "two.png")
+    header = b"IHDR" + struct.pack(">IIBBBBB", 60000, 60000, 8, 2, 0, 0, 0)
+    data = b"IDAT" + zlib.compress(b"0" * 1000)
+    chunks = [struct.pack(">I", len(c) - 4) + c + struct.pack(">I", zlib.crc32(c)) for c in (header, data)]
+    (root / "bomb.png").write_bytes(b"\x89PNG\r\n\x1a\n" + b"".join(chunks))
+    return root
+
+
+MISTAKES = {
+    "nothing": ("-o out.png", "name the frames, their folder or a clip, or a folder of bursts with --each"),
+    "no output": ("good.jpg", "name the picture to write with -o, such as -o photo.png."),
+    "missing": ("nowhere -o out.png", "nowhere does not exist; check the name."),
+    "empty folder": ("empty -o out.png", "holds no picture, RAW file or clip; expected at least one."),
+    "zero bytes": ("zero.jpg -o out.png", "zero.jpg is empty"),
+    "text as jpg": ("text.jpg -o out.png", "text.jpg"),
+    "truncated": ("cut.jpg -o out.png", "cut.jpg"),
+    "bomb": ("bomb.png -o out.png", "bomb.png claims far more pixels than a photograph has"),
+    "mixed sizes": ("mixed -o out.png", "odd.png is 24×24 where the other frames are 48×40"),
+    "no such folder": ("good.jpg -o a/out.png", "does not exist; create it first."),
+    "unknown ending": ("good.jpg -o out.xyz", "out.xyz must end in one of"),
+    "no model": ("good.jpg -o out.png --model nonsense", "no model 'nonsense'"),
+    "crop": ("good.jpg -o out.png --crop 1,2,3", "crop must be X,Y,W,H in frame pixels"),
+    "crop outside": ("good.jpg -o out.png --crop 90,0,20,20", "must lie inside the 96×80 frames"),
+    "device": ("good.jpg -o out.png --device warp", "device must be auto, cpu, cuda or cuda:N, got 'warp'."),
+    "estimator": (
+        "mixed/one.png mixed/two.png -o out.png --correspondence magic",
+        "unknown correspondence method 'magic'",
+    ),
+    "scale": ("good.jpg -o out.png --scale 5", "scale must be a whole number from 1 to 4, got 5."),
+    "tile": ("good.jpg -o out.png --tile 10", "tile must be at least 48 pixels"),
+    "linear": ("good.jpg -o out.png --linear", "these frames are developed RGB"),
+    "dng": ("good.jpg -o out.dng", "DNG holds linear RAW colours and these frames are developed RGB"),
+    "both": ("good.jpg --each empty -o out", "and not both."),
+    "each of nothing": ("--each empty -o out", "expected at least one burst."),
+    "each of no folder": ("--each good.jpg -o out", "is not a folder; expected a folder of bursts."),
+    "no workers": ("--each mixed -o out --workers 0", "workers must be at least 1, got 0."),
+}
+
+
+@pytest.mark.parametrize("case", MISTAKES)
+def test_mistakes_give_one_line_and_exit_code_2(case, shelf, tiny, monkeypatch, capsys):
+    arguments, sentence = MISTAKES[case]
+    model = [] if "--model" in arguments else ["--model", str(tiny)]
+    before = {path for path in shelf.rglob("*")}
+    monkeypatch.chdir(shelf)
+    monkeypatch.setattr(sys, "argv", ["burstmamba", "restore", *arguments.split(), *model])
+    with pytest.raises(SystemExit) as stopped:
+        main()
+    assert stopped.value.code == 2
+    line = capsys.readouterr().err.strip()
+    assert line.startswith("error: ") and sentence in line and "\n" not in line
+    assert set(shelf.rglob("*")) == before
+
+
+def test_a_full_disk_leaves_no_file(burst, tiny, tmp_path):
+    done = command("restore", burst, "-o", tmp_path / "out.png", "--model", tiny, limit_bytes=4096)
+    assert done.returncode == 2
+    assert "the disk is full" in done.stderr
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs POSIX signals")
+def test_ctrl_c_leaves_no_partial_file(tiny, tmp_path):
+    frames = write_burst(tmp_path / "large", count=2, height=600, width=600)
+    call = [sys.executable, "-u", "-m", "burstmamba", "restore", str(frames), "-o", str(tmp_path / "out.png")]
+    process = subprocess.Popen([*call, "--model", str(tiny)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    for line in process.stdout:
+        if "will take about" in line:
+            break
+    time.sleep(0.5)
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=120)
+    assert process.returncode == 130, errors
+    assert "Traceback" not in errors
+    assert [path.name for path in tmp_path.iterdir()] == ["large"]
+
+
+def test_each_goes_on_past_bad_bursts_and_resumes(tiny, tmp_path):
+    root = tmp_path / "bursts"
+    write_burst(root / "one", count=2, height=24, width=24)
+    write_burst(root / "two", count=2, height=24, width=24, seed=5)
+    (root / "broken").mkdir()
+    (root / "broken" / "a.jpg").write_text("no picture")
+    arguments = ["restore", "--each", root, "-o", tmp_path / "out", "--model", tiny]
+    first = command(*arguments)
+    assert first.returncode == 1, first.stderr
+    assert "2 restored, 0 already there, 1 failed" in first.stdout
+    assert "broken: " in first.stdout and "a.jpg" in first.stdout
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["one.png", "two.png"]
+    (tmp_path / "out" / "one.png").unlink()
+    second = command(*arguments, "--workers", "2", "--json")
+    assert second.returncode == 1
+    assert {entry["name"]: entry["skipped"] for entry in json.loads(second.stdout)} == {
+        "one": False,
+        "two": True,
+        "broken": False,
+    }
+    assert (tmp_path / "out" / "one.png").exists()
