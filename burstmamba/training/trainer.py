@@ -55,7 +55,7 @@ def train_phase(run: Run, source: Source, interruption: Interruption) -> bool:
     step = build_step(run, phase, source)
     prefetcher = Prefetcher(source, run.device)
     clock = phase_clock(run.recipe.phases, place.phase, run.training_seconds())
-    look = Look(run, phase, clock)
+    look, rate = Look(run, phase, clock), 0.0
     while (position := clock.position(place.phase_step)) < 1:
         number, rate = place.step, rate_at(phase, place.phase_step - place.fresh_at, position)
         inputs = prefetcher.take(number, phase, burst_length(phase, seed, number))
@@ -74,7 +74,7 @@ def train_phase(run: Run, source: Source, interruption: Interruption) -> bool:
         if best or look.save_due():
             run.save(step, best=best)
             look.saved = time.monotonic()
-    look.take(step, 0.0)
+    look.take(step, rate)
     stop_if_broken(run, look, source, step)
     place.phase, place.phase_step, place.fresh_at = place.phase + 1, 0, 0
     run.save(step, must=run.finished)
