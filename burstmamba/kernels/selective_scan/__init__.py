@@ -8,7 +8,7 @@ from typing import Callable
 from torch import Tensor
 
 from burstmamba.errors import InputError
-from burstmamba.kernels.selective_scan import triton_backend
+from burstmamba.kernels.selective_scan import cpu_backend, triton_backend
 from burstmamba.kernels.selective_scan.reference import PATHS, selective_scan_reference
 
 __all__ = ["BACKENDS", "PATHS", "Backend", "select_backend", "selective_scan"]
@@ -27,6 +27,7 @@ class Backend:
 # Fastest first; the reference takes everything.
 BACKENDS: tuple[Backend, ...] = (
     Backend("triton", triton_backend.scan, triton_backend.unavailable),
+    Backend("cpp", cpu_backend.scan, cpu_backend.unavailable),
     Backend("reference", selective_scan_reference, lambda x: None),
 )
 

@@ -9,8 +9,9 @@ import torch
 import triton
 from torch import Tensor
 
+from burstmamba.kernels.selective_scan.layout import empty_in_order, flat, strides
 from burstmamba.kernels.selective_scan.triton_combine import combine_paths
-from burstmamba.kernels.selective_scan.triton_walk import carry_forward, walk_backward, walk_forward
+from burstmamba.kernels.selective_scan.triton_walk import carry, gather_backward, walk_backward, walk_forward
 
 SHORT = 16
 """Paths of at most so many tokens save no states: the backward walk starts again at their beginning."""
@@ -41,29 +42,6 @@ TUNING = Tuning()
 def multiprocessors(device: torch.device) -> int:
     """Multiprocessors of a GPU; a few for Triton's interpreter."""
     return torch.cuda.get_device_properties(device).multi_processor_count if device.type == "cuda" else 2
-
-
-def flat(tensor: Tensor, rows: int) -> Tensor:
-    """The tensor itself where its grid axes (rows, then -3 and -2) are one axis of constant stride; else a copy.
-
-    Kernels address a token by one stride, and read channels at stride 1.
-    """
-    i, j = tensor.shape[rows : rows + 2]
-    joint = i == 1 or j == 1 or tensor.stride(rows) == j * tensor.stride(rows + 1)
-    dense = tensor.ndim == rows + 2 or tensor.stride(-1) == 1 or tensor.shape[-1] == 1
-    return tensor if joint and dense else tensor.contiguous()
-
-
-def strides(tensor: Tensor, rows: int) -> tuple[int, ...]:
-    """Strides of the axes before the grid, then of a token."""
-    token = tensor.stride(rows + 1) if tensor.shape[rows + 1] > 1 else tensor.stride(rows)
-    return (*tensor.stride()[:rows], token)
-
-
-def empty_in_order(tensor: Tensor) -> Tensor:
-    """An uninitialised tensor of the same shape and dtype, dense, its axes in the same order in memory."""
-    order = sorted(range(tensor.ndim), key=lambda axis: (-tensor.stride(axis), axis))
-    return torch.empty_permuted(tensor.shape, order, dtype=tensor.dtype, device=tensor.device)
 
 
 @dataclass(frozen=True)
@@ -133,6 +111,15 @@ def workers_for(problem: Problem, programs: int, tuning: Tuning) -> int:
     return min(problem.sequences, triton.cdiv(tuning.workers * multiprocessors(problem.x.device), programs))
 
 
+def cut_into_chunks(problem: Problem, blocks: int, segments: int, tuning: Tuning) -> tuple[int, int]:
+    """(chunks of a path, segments of a chunk): enough chunks that few long paths still fill the GPU."""
+    wanted = tuning.programs * multiprocessors(problem.x.device) // (problem.walks * blocks)
+    if problem.tokens <= SHORT:
+        wanted = 1
+    chunk_segments = triton.cdiv(segments, max(1, min(wanted, segments // 4)))
+    return triton.cdiv(segments, chunk_segments), chunk_segments
+
+
 def scan_forward(problem: Problem, save: bool, tuning: Tuning | None = None) -> tuple[Tensor, Tensor]:
     """(output, saved states); the saved states are empty where the backward needs none."""
     tuning = tuning or TUNING
@@ -143,9 +130,7 @@ def scan_forward(problem: Problem, save: bool, tuning: Tuning | None = None) -> 
     constants = problem.constants(tuning.elements)
     blocks = triton.cdiv(channels, constants["BLOCK"])
     segments = triton.cdiv(tokens, unroll)
-    wanted = 1 if short else tuning.programs * multiprocessors(x.device) // (problem.walks * blocks)
-    chunk_segments = triton.cdiv(segments, max(1, min(wanted, segments // 4)))
-    chunks = triton.cdiv(segments, chunk_segments)
+    chunks, chunk_segments = cut_into_chunks(problem, blocks, segments, tuning)
     fp32 = {"dtype": torch.float32, "device": x.device}
     y = torch.empty(problem.walks, tokens, channels, dtype=x.dtype, device=x.device)
     saved = torch.empty(problem.walks, segments if save else 0, channels, constants["NP"], **fp32)
@@ -168,10 +153,7 @@ def scan_forward(problem: Problem, save: bool, tuning: Tuning | None = None) -> 
 
     if chunks > 1:
         walk(summary=True)
-        carry_forward[(problem.walks * blocks,)](
-            problem.A, ends, starts, durations, paths, chunks, channels,
-            N=constants["N"], NP=constants["NP"], BLOCK=constants["BLOCK"], num_warps=1, enable_fp_fusion=True,
-        )  # fmt: skip
+        carry_on(problem, constants, ends, starts, durations, chunks, backward=False)
     walk(summary=False)
     out = empty_in_order(x)
     combine(problem, y, x, out, None)
@@ -186,25 +168,55 @@ def scan_backward(problem: Problem, saved: Tensor, dy: Tensor, tuning: Tuning | 
     unroll = tuning.short_unroll if short else tuning.unroll
     constants = problem.constants(tuning.backward_elements)
     blocks = triton.cdiv(channels, constants["BLOCK"])
-    workers = workers_for(problem, blocks * paths, tuning)
+    segments = triton.cdiv(tokens, unroll)
+    chunks, chunk_segments = cut_into_chunks(problem, blocks, segments, tuning)
+    workers = workers_for(problem, blocks * paths * chunks, tuning)
     fp32 = {"dtype": torch.float32, "device": x.device}
     dx_parts = torch.empty(problem.walks, tokens, channels, dtype=x.dtype, device=x.device)
     ddelta = empty_in_order(problem.delta)
-    dA = torch.empty(workers, *problem.A.shape, **fp32)
-    dbias = torch.empty(workers, *problem.bias.shape, **fp32)
+    dA = torch.empty(workers * chunks, *problem.A.shape, **fp32)
+    dbias = torch.empty(workers * chunks, *problem.bias.shape, **fp32)
     dB = torch.empty(blocks, *problem.B.shape, **fp32)
     dC = torch.empty_like(dB)
-    walk_backward[(blocks * paths * workers,)](
+    starts = dy
+    if chunks > 1:
+        ends = torch.empty(problem.walks, chunks, channels, constants["NP"], **fp32)
+        starts = torch.empty_like(ends)
+        durations = torch.empty(problem.walks, chunks, channels, **fp32)
+        _, delta_strides, _, C_strides, weight_strides = problem.input_strides()
+        gather_backward[(problem.walks * chunks * blocks,)](
+            problem.delta, problem.A, problem.C, problem.bias, problem.weight_or_any, dy, ends, durations,
+            delta_strides, C_strides, weight_strides, strides(dy, 2),
+            x.shape[1], paths, problem.packed_codes, chunks, chunk_segments * unroll,
+            x.shape[2], x.shape[3], tokens, channels,
+            UNROLL=unroll, **constants, num_warps=tuning.warps, enable_fp_fusion=True,
+        )  # fmt: skip
+        carry_on(problem, constants, ends, starts, durations, chunks, backward=True)
+    walk_backward[(blocks * paths * chunks * workers,)](
         x, problem.delta, problem.A, problem.B, problem.C, problem.bias, problem.weight_or_any,
-        dy, saved, dx_parts, ddelta, dA, dB, dC, dbias,
+        dy, saved, starts, dx_parts, ddelta, dA, dB, dC, dbias,
         *problem.input_strides(), strides(dy, 2), strides(ddelta, 3),
-        problem.sequences, x.shape[1], paths, problem.packed_codes, x.shape[2], x.shape[3], tokens, channels,
-        triton.cdiv(tokens, unroll), UNROLL=unroll, SAVED=not short,
+        problem.sequences, x.shape[1], paths, problem.packed_codes, chunks, chunk_segments,
+        x.shape[2], x.shape[3], tokens, channels, segments,
+        UNROLL=unroll, SAVED=not short, HAS_START=chunks > 1,
         **constants, num_warps=tuning.warps, enable_fp_fusion=True,
     )  # fmt: skip
     dx = empty_in_order(x)
     dD = combine(problem, dx_parts, dy, dx, x)
     return dx, ddelta, dA.sum(0), reduce_blocks(dB, problem.B), reduce_blocks(dC, problem.C), dD, dbias.sum(0)
+
+
+def carry_on(
+    problem: Problem, constants: dict[str, int], ends: Tensor, starts: Tensor, durations: Tensor, chunks: int,
+    *, backward: bool,
+) -> None:  # fmt: skip
+    """Fill `starts` with what each chunk receives from the ones before it (`backward`: after it)."""
+    blocks = triton.cdiv(problem.x.shape[-1], constants["BLOCK"])
+    carry[(problem.walks * blocks,)](
+        problem.A, ends, starts, durations, len(problem.codes), chunks, problem.x.shape[-1],
+        N=constants["N"], NP=constants["NP"], BLOCK=constants["BLOCK"], BACKWARD=backward,
+        num_warps=1, enable_fp_fusion=True,
+    )  # fmt: skip
 
 
 def combine(problem: Problem, parts: Tensor, x: Tensor, out: Tensor, other: Tensor | None) -> Tensor:

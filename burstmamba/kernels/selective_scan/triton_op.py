@@ -9,18 +9,8 @@ from torch import Tensor
 from torch.utils.flop_counter import register_flop_formula
 
 from burstmamba.kernels.selective_scan.flops import scan_flops
-from burstmamba.kernels.selective_scan.reference import PATHS
-from burstmamba.kernels.selective_scan.triton_launch import (
-    SHORT,
-    TUNING,
-    Problem,
-    empty_in_order,
-    scan_backward,
-    scan_forward,
-)
-
-CODES = {"rows": 0, "columns": 1, "rows reversed": 2, "columns reversed": 3}
-assert tuple(CODES) == PATHS
+from burstmamba.kernels.selective_scan.layout import CODES, empty_in_order
+from burstmamba.kernels.selective_scan.triton_launch import SHORT, TUNING, Problem, scan_backward, scan_forward
 
 
 def selective_scan_triton(

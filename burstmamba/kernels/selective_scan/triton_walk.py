@@ -103,11 +103,11 @@ def walk_forward(
 
 
 @triton.jit
-def carry_forward(
+def carry(
     A, ends, starts, durations, paths, chunks, channels,
-    N: tl.constexpr, NP: tl.constexpr, BLOCK: tl.constexpr,
+    N: tl.constexpr, NP: tl.constexpr, BLOCK: tl.constexpr, BACKWARD: tl.constexpr,
 ):  # fmt: skip
-    """Turn every chunk's own final state into the state in which it starts."""
+    """Turn what every chunk passes on by itself into what it receives: states, or BACKWARD gradients of states."""
     blocks = tl.cdiv(channels, BLOCK)
     program = tl.program_id(0)
     d = (program % blocks) * BLOCK + tl.arange(0, BLOCK)
@@ -118,7 +118,8 @@ def carry_forward(
     mask = (d < channels)[:, None] & (n < N)[None, :]
     decay = tl.load(A + (path * channels + d[:, None]) * N + n[None, :], mask=mask, other=0.0) * LOG2E
     state = tl.zeros((BLOCK, NP), dtype=tl.float32)
-    for chunk in range(0, chunks):
+    for index in range(0, chunks):
+        chunk = chunks - 1 - index if BACKWARD else index
         place = (walk.to(tl.int64) * chunks + chunk) * channels
         tl.store(starts + place * NP + tile, state, mask=mask)
         duration = tl.load(durations + place + d, mask=d < channels, other=0.0)
@@ -127,24 +128,81 @@ def carry_forward(
 
 
 @triton.jit
-def walk_backward(
-    x, delta, A, B, C, bias, weight, dy, saved, dx, ddelta, dA, dB, dC, dbias,
-    x_strides, delta_strides, B_strides, C_strides, weight_strides, dy_strides, ddelta_strides,
-    sequences, pixels, paths, path_codes, rows, columns, tokens, channels, segments,
+def gather_backward(
+    delta, A, C, bias, weight, dy, ends, durations,
+    delta_strides, C_strides, weight_strides, dy_strides,
+    pixels, paths, path_codes, chunks, chunk_length, rows, columns, tokens, channels,
     N: tl.constexpr, NP: tl.constexpr, BLOCK: tl.constexpr, UNROLL: tl.constexpr,
-    WIDE: tl.constexpr, HAS_WEIGHT: tl.constexpr, SAVED: tl.constexpr,
+    WIDE: tl.constexpr, HAS_WEIGHT: tl.constexpr,
 ):  # fmt: skip
-    """Walk one path backwards, sequence after sequence, with the states of UNROLL tokens at a time in registers.
+    """Walk one chunk backwards for its summary alone: the gradient that it sends to the state before it, and ΣΔ."""
+    blocks = tl.cdiv(channels, BLOCK)
+    program = tl.program_id(0)
+    block = program % blocks
+    chunk = (program // blocks) % chunks
+    walk = program // (blocks * chunks)
+    path = walk % paths
+    sequence = walk // paths
+    code = (path_codes >> (2 * path)) & 3
+    d = block * BLOCK + tl.arange(0, BLOCK)
+    n = tl.arange(0, NP)
+    d_mask = d < channels
+    n_mask = n < N
+    tile = d[:, None] * NP + n[None, :]
+    tile_mask = d_mask[:, None] & n_mask[None, :]
+    b = (sequence // pixels).to(tl.int64)
+    p = (sequence % pixels).to(tl.int64)
+    delta += b * delta_strides[0] + p * delta_strides[1] + path * delta_strides[2]
+    C += b * C_strides[0] + p * C_strides[1] + path * C_strides[2]
+    dy += b * dy_strides[0] + p * dy_strides[1]
+    weight += b * weight_strides[0] + p * weight_strides[1]
+    decay = tl.load(A + (path * channels + d[:, None]) * N + n[None, :], mask=tile_mask, other=0.0) * LOG2E
+    shift = tl.load(bias + path * channels + d, mask=d_mask, other=0.0)
+    gradient = tl.zeros((BLOCK, NP), dtype=tl.float32)
+    duration = tl.zeros((BLOCK,), dtype=tl.float32)
+    first = chunk * chunk_length
+    last = tl.minimum(first + chunk_length, tokens)
+    for segment in range(0, tl.cdiv(last - first, UNROLL)):
+        for u in tl.static_range(UNROLL):
+            place = last - 1 - segment * UNROLL - u
+            live = place >= first
+            token = grid_index(tl.maximum(place, first), code, rows, columns, tokens)
+            at = token.to(tl.int64) if WIDE else token
+            step, _ = load_step(
+                delta + (at * delta_strides[3] + d), shift, weight + at * weight_strides[2], d_mask, HAS_WEIGHT
+            )
+            step = tl.where(live, step, 0.0)
+            d_live = d < tl.where(live, channels, 0)
+            dy_t = tl.load(dy + (at * dy_strides[2] + d), mask=d_live, other=0.0).to(tl.float32)
+            C_t = tl.load(C + (at * C_strides[3] + n), mask=n_mask, other=0.0).to(tl.float32)
+            gradient = tl.exp2(step[:, None] * decay) * (gradient + dy_t[:, None] * C_t[None, :])
+            duration += step
+    summary = (walk.to(tl.int64) * chunks + chunk) * channels
+    tl.store(ends + summary * NP + tile, gradient, mask=tile_mask)
+    tl.store(durations + summary + d, duration, mask=d_mask)
+
+
+@triton.jit
+def walk_backward(
+    x, delta, A, B, C, bias, weight, dy, saved, starts, dx, ddelta, dA, dB, dC, dbias,
+    x_strides, delta_strides, B_strides, C_strides, weight_strides, dy_strides, ddelta_strides,
+    sequences, pixels, paths, path_codes, chunks, chunk_segments, rows, columns, tokens, channels, segments,
+    N: tl.constexpr, NP: tl.constexpr, BLOCK: tl.constexpr, UNROLL: tl.constexpr,
+    WIDE: tl.constexpr, HAS_WEIGHT: tl.constexpr, SAVED: tl.constexpr, HAS_START: tl.constexpr,
+):  # fmt: skip
+    """Walk one chunk of a path backwards, sequence after sequence, the states of UNROLL tokens at a time in registers.
 
     They are recomputed from the saved ones, or without SAVED from the beginning of the (short) path.
-    dx: (b·p, k, t, d) in grid order. dA: (workers, k, d, n). dbias: (workers, k, d).
+    starts: (b·p, k, chunks, d, NP), the gradient that later chunks send to this one's last state.
+    dx: (b·p, k, t, d) in grid order. dA: (workers, chunks, k, d, n). dbias: (workers, chunks, k, d).
     dB, dC: (blocks, b·p, k, t, n), the share of each block of channels.
     """
     blocks = tl.cdiv(channels, BLOCK)
     program = tl.program_id(0)
     block = program % blocks
     path = (program // blocks) % paths
-    worker = program // (blocks * paths)
+    chunk = (program // (blocks * paths)) % chunks
+    worker = program // (blocks * paths * chunks)
     code = (path_codes >> (2 * path)) & 3
     d = block * BLOCK + tl.arange(0, BLOCK)
     n = tl.arange(0, NP)
@@ -162,7 +220,7 @@ def walk_backward(
     dA_sum = tl.zeros((BLOCK, NP), dtype=tl.float32)
     dbias_sum = tl.zeros((BLOCK,), dtype=tl.float32)
 
-    for sequence in range(worker, sequences, tl.num_programs(0) // (blocks * paths)):
+    for sequence in range(worker, sequences, tl.num_programs(0) // (blocks * paths * chunks)):
         b = (sequence // pixels).to(tl.int64)
         p = (sequence % pixels).to(tl.int64)
         walk = (sequence * paths + path).to(tl.int64)
@@ -175,9 +233,13 @@ def walk_backward(
         weight_p = weight + b * weight_strides[0] + p * weight_strides[1]
         dx_p = dx + walk * tokens * channels
         share = (block.to(tl.int64) * sequences * paths + walk) * tokens * N
-        gradient = tl.zeros((BLOCK, NP), dtype=tl.float32)
-        for back in range(0, segments):
-            segment = segments - 1 - back
+        if HAS_START:
+            gradient = tl.load(starts + (walk * chunks + chunk) * channels * NP + tile, mask=tile_mask, other=0.0)
+        else:
+            gradient = tl.zeros((BLOCK, NP), dtype=tl.float32)
+        after = tl.minimum((chunk + 1) * chunk_segments, segments)
+        for back in range(0, after - chunk * chunk_segments):
+            segment = after - 1 - back
             first = segment * UNROLL
             if SAVED:
                 place = (walk * segments + segment) * channels * NP
@@ -234,6 +296,6 @@ def walk_backward(
                 tl.store(ddelta_p + (at * ddelta_strides[3] + d), d_delta, mask=d_live)
                 tl.store(dB + share + (at * N + n), dB_t, mask=n_live)
                 tl.store(dC + share + (at * N + n), dC_t, mask=n_live)
-    total = (worker * paths + path) * channels
+    total = ((worker * chunks + chunk) * paths + path) * channels
     tl.store(dA + (total + d[:, None]) * N + n[None, :], dA_sum, mask=tile_mask)
     tl.store(dbias + total + d, dbias_sum, mask=d_mask)

@@ -1,0 +1,128 @@
+"""The C++ scan as an operator PyTorch knows: autograd, fake tensors, FLOP counting."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Sequence
+
+import torch
+from torch import Tensor
+from torch.utils.flop_counter import register_flop_formula
+
+from burstmamba.kernels.selective_scan.cpu_library import Arguments, library
+from burstmamba.kernels.selective_scan.flops import scan_flops
+from burstmamba.kernels.selective_scan.layout import CODES, empty_in_order, flat, strides
+
+LANES = 0
+"""Most lanes of a vector to use; 0 leaves the choice to the processor. Tests set it."""
+
+
+def selective_scan_cpu(
+    x: Tensor,
+    delta: Tensor,
+    A: Tensor,
+    B: Tensor,
+    C: Tensor,
+    D: Tensor,
+    delta_bias: Tensor,
+    paths: tuple[str, ...],
+    weight: Tensor | None = None,
+) -> Tensor:
+    """See `burstmamba.kernels.selective_scan.selective_scan`; half-precision inputs are scanned as float32."""
+    codes = [CODES[path] for path in paths]
+    floats = (tensor.float() for tensor in (x, delta, A, B, C, D, delta_bias))
+    weight = None if weight is None else weight.detach().float()
+    return torch.ops.burstmamba.scan_cpu(*floats, weight, codes).to(x.dtype)
+
+
+@torch.library.custom_op("burstmamba::scan_cpu", mutates_args=(), device_types="cpu")
+def scan_cpu(
+    x: Tensor,
+    delta: Tensor,
+    A: Tensor,
+    B: Tensor,
+    C: Tensor,
+    D: Tensor,
+    delta_bias: Tensor,
+    weight: Tensor | None,
+    codes: Sequence[int],
+) -> Tensor:
+    arguments, alive = prepare(x, delta, A, B, C, D, delta_bias, weight, codes)
+    out = empty_in_order(x)
+    arguments.point("out", out, strides(out, 2))
+    if out.numel():
+        library().scan_forward(ctypes.byref(arguments))
+    del alive
+    return out
+
+
+@scan_cpu.register_fake
+def _(x, delta, A, B, C, D, delta_bias, weight, codes):
+    return empty_in_order(x)
+
+
+@torch.library.custom_op("burstmamba::scan_cpu_backward", mutates_args=(), device_types="cpu")
+def scan_cpu_backward(
+    x: Tensor,
+    delta: Tensor,
+    A: Tensor,
+    B: Tensor,
+    C: Tensor,
+    D: Tensor,
+    delta_bias: Tensor,
+    weight: Tensor | None,
+    codes: Sequence[int],
+    dy: Tensor,
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
+    arguments, alive = prepare(x, delta, A, B, C, D, delta_bias, weight, codes)
+    dy = flat(dy, 2)
+    arguments.point("dy", dy, strides(dy, 2))
+    dx, ddelta = empty_in_order(x), empty_in_order(delta)
+    arguments.point("dx", dx, strides(dx, 2))
+    arguments.point("ddelta", ddelta, strides(ddelta, 3))
+    others = {"dA": A, "dB": B, "dC": C, "dD": D[0], "dbias": delta_bias}
+    others = {name: like.new_empty(like.shape) for name, like in others.items()}
+    for name, tensor in others.items():
+        arguments.point(name, tensor)
+    if dx.numel():
+        library().scan_backward(ctypes.byref(arguments))
+    del alive
+    return dx, ddelta, *others.values()
+
+
+@scan_cpu_backward.register_fake
+def _(x, delta, A, B, C, D, delta_bias, weight, codes, dy):
+    return empty_in_order(x), empty_in_order(delta), *(t.new_empty(t.shape) for t in (A, B, C, D[0], delta_bias))
+
+
+def prepare(x, delta, A, B, C, D, delta_bias, weight, codes) -> tuple[Arguments, list[Tensor]]:
+    """The C structure, and the tensors that must live as long as it is used."""
+    b, p, rows, columns, d = x.shape
+    arguments = Arguments(
+        b, p, len(codes), rows, columns, d, A.shape[-1], torch.get_num_threads(), LANES, (ctypes.c_int64 * 8)(*codes)
+    )
+    tensors = {"x": flat(x, 2), "delta": flat(delta, 3), "B": flat(B, 3), "C": flat(C, 3)}
+    if weight is not None:
+        tensors["weight"] = flat(weight, 2)
+    for name, tensor in tensors.items():
+        arguments.point(name, tensor, strides(tensor, 2 if name in ("x", "weight") else 3))
+    parameters = {"A": A.contiguous(), "D": D.contiguous(), "bias": delta_bias.contiguous()}
+    for name, tensor in parameters.items():
+        arguments.point(name, tensor)
+    return arguments, [*tensors.values(), *parameters.values()]
+
+
+def remember(ctx, inputs, output) -> None:
+    *tensors, ctx.codes = inputs
+    ctx.save_for_backward(*tensors)
+
+
+def gradients(ctx, dy: Tensor) -> tuple[Tensor | None, ...]:
+    tensors = ctx.saved_tensors
+    dx, ddelta, dA, dB, dC, dD, dbias = torch.ops.burstmamba.scan_cpu_backward(*tensors, ctx.codes, dy)
+    dD = dD.expand(tensors[5].shape)  # y holds D·x once a path, so every path's D has the same gradient
+    return dx, ddelta, dA, dB, dC, dD, dbias, None, None
+
+
+scan_cpu.register_autograd(gradients, setup_context=remember)
+register_flop_formula(torch.ops.burstmamba.scan_cpu)(scan_flops)
