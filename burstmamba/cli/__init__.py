@@ -17,6 +17,7 @@ COMMANDS = {
     "openburst": "openburst",
     "app": "app",
     "evaluate": "evaluate",
+    "figures": "figures",
     "complexity": "complexity",
     "doctor": "doctor",
     "restore": "restore",

@@ -32,7 +32,7 @@ def read_output(folder: Path, subset: str, name: str, size: tuple[int, int], *, 
         pixels = pixels if pixels.ndim == 3 and pixels.shape[0] == 3 else pixels.transpose(2, 0, 1)
         image = torch.from_numpy(np.ascontiguousarray(pixels)).float()
     else:
-        image = _read_picture(path, linear=linear)
+        image = read_picture(path, white=2**14 if linear else 65535)
     if tuple(image.shape) != (3, *size):
         raise InputError(
             f"{path.name} is {image.shape[-1]}×{image.shape[-2]} with {image.shape[0]} channel(s); "
@@ -50,7 +50,8 @@ def find_output(folder: Path, subset: str, name: str) -> Path:
     raise InputError(f"no picture {subset}/{name}.png or {name}.png in {folder}.")
 
 
-def _read_picture(path: Path, *, linear: bool) -> Tensor:
+def read_picture(path: Path, *, white: int = 65535) -> Tensor:
+    """An RGB file as (3, h, w); 255 is 1 in 8-bit files, `white` in 16-bit ones."""
     import cv2
 
     pixels = cv2.imread(str(path), cv2.IMREAD_UNCHANGED)
@@ -58,6 +59,6 @@ def _read_picture(path: Path, *, linear: bool) -> Tensor:
         raise InputError(f"{path.name} cannot be read; it is damaged or not an image.")
     if pixels.ndim != 3 or pixels.shape[2] < 3:
         raise InputError(f"{path.name} is not an RGB picture.")
-    white = 255 if pixels.dtype == np.uint8 else 2**14 if linear else 65535
+    white = 255 if pixels.dtype == np.uint8 else white
     pixels = np.ascontiguousarray(pixels[..., 2::-1].transpose(2, 0, 1))
     return torch.from_numpy(pixels.astype(np.float32) / white)

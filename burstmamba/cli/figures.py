@@ -1,0 +1,157 @@
+"""`burstmamba figures`: one picture from one command."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from burstmamba.burst import Burst
+    from burstmamba.correspondence.field import Correspondence
+
+KINDS = {
+    "comparison": "pictures of several methods with a magnified inset; SOURCE is the folder of evaluate --images",
+    "strip": "half before, half after; SOURCE is the same folder",
+    "length": "PSNR against burst length; SOURCE is a scores.json",
+    "tradeoff": "PSNR against GFLOPs, the paper's teaser; SOURCE is a scores.json or `paper`",
+    "maps": "flow, Gather and Scatter of one frame; SOURCE is a burst",
+    "contribution": "what the burst adds at each stage; SOURCE is a burst, --weights a model",
+}
+
+
+def figures(
+    kind: Annotated[str, typer.Argument(help="; ".join(f"{name}: {text}" for name, text in KINDS.items()))],
+    source: Annotated[str, typer.Argument(help="Where the picture's contents come from; see KIND.")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="The PNG to write.")] = Path("figure.png"),
+    image: Annotated[str, typer.Option(help="SUBSET/NAME of the burst to show, for comparison and strip.")] = "",
+    methods: Annotated[str, typer.Option(help="Methods to show, comma-separated; all by default.")] = "",
+    benchmark: Annotated[Path | None, typer.Option(help="The benchmark, for the ground truth.")] = None,
+    box: Annotated[str, typer.Option(help="LEFT,TOP,WIDTH,HEIGHT of the inset; found if not given.")] = "",
+    zoom: Annotated[int, typer.Option(min=1, help="Magnification of the insets.")] = 3,
+    weights: Annotated[str, typer.Option(help="Model for `contribution`.")] = "light",
+    preset: Annotated[str, typer.Option(help="Network whose cost `tradeoff` draws.")] = "light",
+    peers: Annotated[Path | None, typer.Option(help="CSV with name, gflops, psnr for `tradeoff`.")] = None,
+    frame: Annotated[int, typer.Option(min=1, help="Frame that `maps` shows.")] = 1,
+    correspondence: Annotated[str, typer.Option(help="Estimator for `maps` and `contribution`.")] = "auto",
+) -> None:
+    """Draw one figure as a PNG."""
+    from burstmamba.errors import InputError
+
+    if kind not in KINDS:
+        raise InputError(f"unknown figure {kind!r}; the known ones are {', '.join(KINDS)}.")
+    if kind in ("comparison", "strip"):
+        draw_panel(kind, Path(source), out, image, methods, benchmark, box, zoom)
+    elif kind in ("length", "tradeoff"):
+        draw_curve(kind, source, out, preset, peers)
+    else:
+        draw_inside(kind, Path(source), out, weights, frame, correspondence)
+    Console(soft_wrap=True).print(f"{kind}: {out}", highlight=False)
+
+
+def draw_panel(
+    kind: str, folder: Path, out: Path, image: str, methods: str, benchmark: Path | None, box: str, zoom: int
+) -> None:
+    """Panels of pictures that `evaluate --images` kept, METHOD/SUBSET/NAME.png."""
+    from burstmamba.cli.evaluate import names
+    from burstmamba.errors import InputError
+    from burstmamba.evaluation.figures.panels import Box, comparison, strip
+
+    found = find_pictures(folder, image)
+    chosen = [name.replace(",", "").replace(" ", "-") for name in names(methods)] or list(found)
+    missing = [name for name in chosen if name not in found]
+    if missing:
+        raise InputError(f"no picture of {image or 'any burst'} by {missing[0]!r}; there are {', '.join(found)}.")
+    pictures = {name: read(found[name]) for name in chosen}
+    if kind == "strip":
+        if len(pictures) != 2:
+            raise InputError(f"a strip needs two --methods, before and after; got {len(pictures)}.")
+        (before, first), (after, second) = pictures.items()
+        save(strip(first, second, (before, after)), out)
+        return
+    truth = find_truth(benchmark, image) if benchmark else None
+    save(comparison(pictures, truth, Box.parse(box) if box else None, zoom=zoom), out)
+
+
+def draw_curve(kind: str, source: str, out: Path, preset: str, peers: Path | None) -> None:
+    """Curves over scores."""
+    from burstmamba.evaluation.figures.curves import plot_length, plot_tradeoff
+    from burstmamba.evaluation.scores import ScoreBook
+
+    book = None if source == "paper" and kind == "tradeoff" else ScoreBook.load(Path(source))
+    if kind == "length":
+        assert book is not None
+        plot_length(book, out)
+    else:
+        plot_tradeoff(out, peers, book, preset)
+
+
+def draw_inside(kind: str, source: Path, out: Path, weights: str, frame: int, correspondence: str) -> None:
+    """What happens to one burst."""
+    from burstmamba.evaluation.figures.burst_pictures import contribution_picture, maps_picture
+
+    burst, maps = aligned_burst(source, correspondence)
+    if kind == "maps":
+        save(maps_picture(burst, maps, frame), out)
+        return
+    from burstmamba.checkpoint import load_model
+
+    save(contribution_picture(load_model(weights), burst, maps), out)
+
+
+def aligned_burst(source: Path, correspondence: str) -> tuple[Burst, Correspondence]:
+    """The usable frames of a burst and their maps."""
+    from burstmamba.correspondence import align_burst
+    from burstmamba.files import load_burst
+
+    alignment = align_burst(load_burst(source), method=correspondence)
+    return alignment.burst, alignment.correspondence
+
+
+def find_pictures(folder: Path, image: str) -> dict[str, Path]:
+    """Each method's picture of one burst; `image` is SUBSET/NAME."""
+    from burstmamba.errors import InputError
+
+    found = sorted(folder.glob(f"*/{image}.png")) if image else sorted(folder.glob("*/*/*.png"))
+    if not found:
+        raise InputError(
+            f"no pictures METHOD/{image or 'SUBSET/NAME'}.png in {folder}; make them with evaluate --images."
+        )
+    if not image:
+        first = found[0].relative_to(found[0].parents[1])
+        raise InputError(f"which burst? Say it with --image, for example --image {first.with_suffix('')}.")
+    return {path.relative_to(folder).parts[0]: path for path in found}
+
+
+def find_truth(benchmark: Path, image: str) -> Tensor:
+    """The ground truth of SUBSET/NAME."""
+    from burstmamba.errors import InputError
+    from burstmamba.evaluation.catalogue import RAW_SUBSETS, open_benchmark
+
+    subset, _, name = image.partition("/")
+    for item in open_benchmark(benchmark, mosaics=subset in RAW_SUBSETS).items:
+        if (item.subset, item.name) == (subset, name):
+            return item.load().target[0]
+    raise InputError(f"{benchmark} has no burst {image}.")
+
+
+def read(path: Path) -> Tensor:
+    """A picture as (3, h, w) in [0, 1]."""
+    from burstmamba.evaluation.outputs import read_picture
+
+    return read_picture(path)
+
+
+def save(picture, path: Path) -> None:
+    """Write a PNG atomically."""
+    import io
+
+    from burstmamba.checkpoint import write_atomically
+
+    content = io.BytesIO()
+    picture.save(content, format="PNG")
+    write_atomically(path, content.getvalue())

@@ -1,0 +1,1 @@
+"""Pictures for papers and READMEs, each from one call: panels, curves, maps."""

@@ -1,0 +1,118 @@
+"""What happens inside: maps as colours, Gather and Scatter step by step, and what the burst adds at each stage."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+import torch.nn.functional as F
+from PIL import Image
+from torch import Tensor
+
+from burstmamba.burst import Burst
+from burstmamba.correspondence.field import Correspondence
+from burstmamba.errors import InputError
+from burstmamba.evaluation.figures.panels import grid
+from burstmamba.model.base_image import demosaic_bilinear
+from burstmamba.model.burstmamba import BurstMamba
+
+
+def flow_colours(displacement: Tensor, largest: float | None = None) -> Tensor:
+    """Displacements (2, h, w) as colours (3, h, w): direction is hue, length is saturation, white is no motion."""
+    length = displacement.norm(dim=0)
+    largest = largest or max(length.max().item(), 1e-6)
+    hue = torch.atan2(displacement[1], displacement[0]) / (2 * math.pi) % 1.0
+    saturation = (length / largest).clamp(0, 1)
+    ramps = [((hue * 6 + shift) % 6 - 3).abs().sub(1).clamp(0, 1) for shift in (0, 4, 2)]
+    return 1 - saturation * (1 - torch.stack(ramps))
+
+
+def burst_priors(model: BurstMamba, frames: Tensor, maps: Correspondence | None) -> list[Tensor]:
+    """What the burst stream adds to the keyframe stream after each stage: (b, c, h, w) each.
+
+    Args:
+        model: with a burst stream.
+        frames: (b, l, c, h, w) with at least two frames.
+        maps: of all frames.
+    """
+    if model.burst is None or frames.shape[1] < 2:
+        raise InputError("the burst adds nothing here: a network with a burst stream and two frames are needed.")
+    priors: list[Tensor] = []
+    handles = [
+        projection.register_forward_hook(lambda _module, _inputs, output: priors.append(output.detach().float()))
+        for projection in model.burst.projections
+    ]
+    try:
+        with torch.inference_mode():
+            model(frames, maps)
+    finally:
+        for handle in handles:
+            handle.remove()
+    return priors
+
+
+def contribution_maps(priors: list[Tensor]) -> list[Tensor]:
+    """Root mean square over channels of each stage's prior, its mean removed: (b, h, w) each."""
+    return [(p - p.mean(dim=(2, 3), keepdim=True)).square().mean(dim=1).sqrt() for p in priors]
+
+
+def edge_correlation(contribution: Tensor, keyframe: Tensor) -> float:
+    """Correlation of a contribution (h, w) with the keyframe's (3, h, w) gradient: high where it follows edges."""
+    grey = F.pad(keyframe.mean(dim=0)[None, None], (1, 1, 1, 1), mode="replicate")[0, 0]
+    gradient = ((grey[1:-1, 2:] - grey[1:-1, :-2]).square() + (grey[2:, 1:-1] - grey[:-2, 1:-1]).square()).sqrt()
+    pair = torch.stack((contribution.flatten(), gradient.flatten()))
+    return torch.corrcoef(pair)[0, 1].item()
+
+
+def contribution_picture(model: BurstMamba, burst: Burst, maps: Correspondence) -> Image.Image:
+    """The keyframe and the burst's contribution at every stage, each scaled to its own largest value."""
+    device = next(model.parameters()).device
+    frames = burst.frames[None].to(device)
+    contributions = contribution_maps(burst_priors(model, frames, maps.to(device)))
+    keyframe = _rgb(burst.frames[:1])[0]
+    pictures = [("keyframe", keyframe)]
+    for index, stage in enumerate(contributions):
+        picture = stage[0].cpu()
+        correlation = edge_correlation(picture, keyframe)
+        scaled = (picture / picture.quantile(0.995).clamp_min(1e-12)).clamp(0, 1)
+        pictures.append((f"stage {index + 1}, follows edges {correlation:+.2f}", scaled.expand(3, -1, -1)))
+    return grid(pictures, columns=min(4, len(pictures)), zoom=_zoom(burst))
+
+
+def maps_picture(burst: Burst, maps: Correspondence, frame: int = 1) -> Image.Image:
+    """Maps of one frame as colours, its confidence, and what Gather and Scatter make of it."""
+    if not 0 < frame < len(burst):
+        raise InputError(f"frame must be between 1 and {len(burst) - 1}, got {frame}.")
+    images = _rgb(burst.frames)  # (l, 3, h, w)
+    pair = maps.select([0, frame])
+    views = torch.stack((images[0], images[frame]))[None]
+    gathered = pair.gather(views)[0, 1]
+    scattered = pair.scatter(pair.gather(views))[0, 1]
+    forward, back = pair.to_frame[0, 1], pair.to_keyframe[0, 1]
+    largest = max(forward.norm(dim=0).max().item(), 1e-6)
+    difference = 0.5 + 2 * (gathered - images[0])
+    pictures = [
+        ("keyframe", images[0]),
+        (f"frame {frame}", images[frame]),
+        ("gathered: frame in the keyframe's view", gathered),
+        ("scattered back", scattered),
+        (f"keyframe → frame, up to {largest:.1f} px", flow_colours(forward, largest)),
+        ("frame → keyframe", flow_colours(back, largest)),
+        ("gathered − keyframe (×2)", difference),
+    ]
+    if pair.confidence is not None:
+        pictures.append(("confidence", pair.confidence[0, 1].expand(3, -1, -1)))
+    return grid(pictures, columns=4, zoom=_zoom(burst))
+
+
+def _rgb(frames: Tensor) -> Tensor:
+    """Frames (l, c, h, w) as displayable RGB (l, 3, h, w); a mosaic is demosaicked and brightened."""
+    if frames.shape[1] == 3:
+        return frames.float()
+    rgb = demosaic_bilinear(frames.float())
+    return (rgb / rgb.quantile(0.99).clamp_min(1e-6)).clamp(0, 1) ** (1 / 2.2)
+
+
+def _zoom(burst: Burst) -> int:
+    """Small frames are magnified so that their captions fit."""
+    return max(1, round(320 / burst.size[1]))
