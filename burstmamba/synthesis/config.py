@@ -70,7 +70,7 @@ class SynthesisConfig:
     # What the network is told about the motion.
     maps: str = "estimated"
     """`"exact"`, or `"estimated"`: wrong in the ways an estimator is, with an imperfect confidence."""
-    map_error: tuple[float, float] = (0.02, 0.15)
+    map_error: tuple[float, float] = (0.01, 0.15)
     """Standard deviation of a frame's global error, LR pixels, log-uniform."""
     local_map_error: float = 0.1
     """Largest standard deviation of the smooth local error, LR pixels."""

@@ -89,12 +89,13 @@ def _confidence(
     residual = F.avg_pool2d(residual, 3, stride=1, padding=1, count_include_pad=False)[:, :, None]
     shows = (residual / (0.03 + 1.5 * noise[:, None, None, None, None])).square()
     shows = shows / (1 + shows)
-    doubt = 0.05 + 0.15 * dice.uniform(b, l, 1, 1, 1)  # right matches are doubted a little, too
+    doubt = 0.2 * dice.uniform(b, l, 1, 1, 1).pow(3)  # right matches are sometimes doubted a little
     confidence = 1 - shows * (1 - right) - shows * right * doubt
     confidence = F.avg_pool2d(confidence.flatten(0, 2)[:, None], 3, stride=1, padding=1, count_include_pad=False)
-    confidence = confidence.view_as(right) + 0.05 * dice.normal(b, l, 1, 1, 1)
+    confidence = confidence.view_as(right) + 0.02 * dice.normal(b, l, 1, 1, 1)
     certain = dice.chance(config.overconfident, b, 1, 1, 1, 1)
     confidence = torch.where(certain, 1.0, confidence)
-    confidence = confidence * inside(to_frame + grid)  # every estimator knows where a frame ends
+    # Every estimator knows where a frame ends, and compares windows that reach beyond it.
+    confidence = confidence * inside(to_frame + grid, fade=2.0)
     first = (torch.arange(l, device=clean.device) == 0)[None, :, None, None, None]
     return torch.where(first, 1.0, confidence).clamp(0, 1)

@@ -184,8 +184,12 @@ class Scene:
         return Correspondence(to_frame - grid, to_keyframe - grid, visible)
 
 
-def inside(points: Tensor) -> Tensor:
-    """1 within the view and 0 from one pixel beyond its edge: points (b, l, 2, h, w) → (b, l, 1, h, w)."""
+def inside(points: Tensor, fade: float = 0.0) -> Tensor:
+    """1 within the view and 0 from one pixel beyond its edge: points (b, l, 2, h, w) → (b, l, 1, h, w).
+
+    With `fade`, the value falls from 1 to 0 over so many pixels before the edge instead.
+    """
     h, w = points.shape[-2:]
     half = constant((w / 2, h / 2), points.device)
-    return (1 - (points.abs() - half[:, None, None]).amax(2, keepdim=True).clamp(0, 1)).clamp(0, 1)
+    beyond = (points.abs() - half[:, None, None]).amax(2, keepdim=True)
+    return (-beyond / fade if fade else 1 - beyond).clamp(0, 1)
