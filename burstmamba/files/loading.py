@@ -192,7 +192,7 @@ def _read(files: ShotFiles, wanted: list[int] | None, keyframe: int, precision: 
         conversions.update(frame.notes)
         if index == keyframe:
             key_place, stack.camera = place, frame.camera
-        stack.frames[place] = frame.tensor()
+        frame.copy_into(stack.frames[place])
         stack.names.append(frame.name)
         stack.metadata.append(frame.metadata)
         place += 1

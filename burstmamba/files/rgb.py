@@ -129,7 +129,7 @@ def _from_pillow(picture: Image.Image, name: str) -> tuple[np.ndarray, list[str]
     if getattr(picture, "is_animated", False) and picture.format != "MPO":  # MPO: a photograph with its depth map
         notes.append(f"animated, only the first of its {getattr(picture, 'n_frames', 0)} frames is used")
     if picture.mode == "RGB" and "transparency" not in picture.info:
-        return np.asarray(picture), notes, False
+        return np.array(picture), notes, False
     if picture.mode == "CMYK":
         return np.asarray(_from_cmyk(picture)), [*notes, "CMYK converted to sRGB"], True
     if picture.mode in ("RGBA", "LA", "PA", "La", "RGBa") or "transparency" in picture.info:

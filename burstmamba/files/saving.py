@@ -159,7 +159,7 @@ def _write_tiff(
 def _png(image: Tensor, bits: int, metadata: SourceMetadata | None) -> bytes:
     """Pixels through OpenCV, which knows 16 bits; EXIF and profile as chunks after the header."""
     levels = cv2.cvtColor(_levels(image, bits), cv2.COLOR_RGB2BGR)
-    done, encoded = cv2.imencode(".png", levels, [cv2.IMWRITE_PNG_COMPRESSION, 3])
+    done, encoded = cv2.imencode(".png", levels, [cv2.IMWRITE_PNG_COMPRESSION, 2])
     if not done:
         raise InputError(f"the PNG encoder refused an image of {image.shape[2]}×{image.shape[1]} pixels.")
     data = encoded.tobytes()

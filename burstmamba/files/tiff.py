@@ -139,4 +139,4 @@ def rows_per_strip(width: int, bits: int) -> int:
 def _deflated(block: np.ndarray) -> bytes:
     differences = block.astype(block.dtype.newbyteorder("<"))
     differences[:, 1:] -= block[:, :-1]  # wraps around, as the predictor is defined
-    return zlib.compress(differences.tobytes(), 4)
+    return zlib.compress(differences.tobytes(), 1)

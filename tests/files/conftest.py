@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import isqrt
 from pathlib import Path
 
 import numpy as np
@@ -77,8 +78,8 @@ def write_dng():
         ]
         if pixels.ndim == 2:
             tags += [
-                (33421, 3, 2, (2, 2), True),
-                (33422, 1, 4, bytes("RGB".index(colour) for colour in cfa), True),
+                (33421, 3, 2, (isqrt(len(cfa)),) * 2, True),
+                (33422, 1, len(cfa), bytes("RGB".index(colour) for colour in cfa), True),
             ]
         photometric = 32803 if pixels.ndim == 2 else 34892
         tifffile.imwrite(path, pixels, photometric=photometric, extratags=[*tags, *extra], metadata=None)

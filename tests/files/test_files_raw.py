@@ -60,6 +60,19 @@ def test_linear_dng_is_demosaicked(tmp_path, write_dng, photo):
     assert "no Bayer mosaic, demosaicked by LibRaw to RGB" in loaded.notes[0]
 
 
+def test_x_trans_is_demosaicked(tmp_path, write_dng):
+    """A grey wall on a 6×6 pattern comes out as grey sRGB."""
+    pattern = "GGRGGBGGBGGRBRGRBGGGBGGRGGRGGBRBGBRG"
+    sites = np.tile(np.array(["RGB".index(colour) for colour in pattern]).reshape(6, 6), (90, 96))
+    grey = 0.4 / np.array((2.0, 1.0, 1.5))
+    pixels = (256 + grey[sites] * (3840 - 256)).round().astype(np.uint16)
+    loaded = read_burst(write_dng(tmp_path / "a.dng", pixels, pattern))
+    assert loaded.burst.frames.shape == (1, 3, 540, 576) and loaded.burst.camera.cfa is None
+    assert "no Bayer mosaic, demosaicked by LibRaw to RGB" in loaded.notes[0]
+    encoded = 1.055 * 0.4 ** (1 / 2.4) - 0.055
+    assert (loaded.burst.frames[..., 20:-20, 20:-20] - encoded).abs().max() < 0.01
+
+
 def test_exposure_bracket_is_normalised(tmp_path, mosaic, write_dng):
     """Frames at half the exposure come out as bright as the keyframe, and it is said."""
     bright = mosaic()
