@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from typing import Callable
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from burstmamba.errors import InputError
+from burstmamba.kernels.sampling import sample_bilinear
 
 
 def sample_at(features: Tensor, displacement: Tensor) -> Tensor:
@@ -31,13 +31,7 @@ def sample_at(features: Tensor, displacement: Tensor) -> Tensor:
             "sample_at expects features (n, c, h, w) and displacement (n, 2, h, w), "
             f"got {tuple(features.shape)} and {tuple(displacement.shape)}."
         )
-    grid = pixel_grid(displacement) + displacement.float()  # (n, 2, h', w')
-    h, w = features.shape[-2:]
-    # Made on the device: a copy from the host could not be captured in a CUDA graph.
-    scale = torch.cat([grid.new_full((1, 1, 1, 1), max(size - 1, 1)) for size in (w, h)], dim=1)
-    normalised = (2 * grid / scale - 1).permute(0, 2, 3, 1)
-    sampled = F.grid_sample(features.float(), normalised, "bilinear", "border", align_corners=True)
-    return sampled.to(features.dtype)
+    return sample_bilinear(features, displacement)
 
 
 def pixel_grid(like: Tensor) -> Tensor:

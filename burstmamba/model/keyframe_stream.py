@@ -43,14 +43,24 @@ class SelectiveScan2d(nn.Module):
         """(b, h, w, c) → (b, h, w, c)."""
         x, z = self.in_proj(tokens).chunk(2, dim=-1)  # (b, h, w, d) each
         x = F.silu(convolve(self.depthwise, x))
-        condition = F.linear(x, self.condition.flatten(0, 1)).unflatten(-1, (len(PATHS), -1))  # (b, h, w, k, r + 2n)
-        low, B, C = condition.permute(0, 3, 1, 2, 4).split(self.splits, dim=-1)  # (b, k, h, w, ·)
-        delta = torch.einsum("bkhwr,kdr->bkhwd", low, self.delta_weight)
+        delta, B, C = self.select(x)
         A = -torch.exp(self.A_log.float())
         y = selective_scan(x[:, None], delta[:, None], A, B[:, None], C[:, None], self.D, self.delta_bias, paths=PATHS)[
             :, 0
         ]
         return self.out_proj(self.norm(y) * F.silu(z))
+
+    def select(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Δ (b, k, h, w, d) before softplus, B and C (b, k, h, w, n) of tokens (b, h, w, d)."""
+        rank, n, _ = self.splits
+        if x.is_cuda:  # one large product: matrix units are idle in two narrow ones
+            with torch.autocast("cuda", enabled=False):
+                weight = torch.cat((self.delta_weight @ self.condition[:, :rank], self.condition[:, rank:]), dim=1)
+            selection = F.linear(x, weight.flatten(0, 1)).unflatten(-1, (len(PATHS), -1)).permute(0, 3, 1, 2, 4)
+            return selection.split((x.shape[-1], n, n), dim=-1)  # pyright: ignore[reportReturnType]
+        selection = F.linear(x, self.condition.flatten(0, 1)).unflatten(-1, (len(PATHS), -1)).permute(0, 3, 1, 2, 4)
+        low, B, C = selection.split(self.splits, dim=-1)
+        return torch.einsum("bkhwr,kdr->bkhwd", low, self.delta_weight), B, C
 
 
 class ChannelAttention(nn.Module):

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 ORIENTATIONS = (15, 165, 45, 135, 75, 105)  # degrees, in the order of the output channels
-MATRIX_UP_TO = 128  # longer axes are filtered by convolution: a dense matrix would cost more than its taps
+MATRIX_UP_TO = 128  # longer axes are convolved on a CPU: there a dense matrix would cost more than its taps
 
 _LOW_HALF = (-0.0017578125, 0.0, 0.022265625, -0.046875, -0.0482421875, 0.296875, 0.55546875)
 _HIGH_HALF = (
@@ -35,8 +33,9 @@ def dtcwt(tokens: Tensor) -> Tensor:
         tokens = torch.cat((tokens, tokens[:, -1:]), dim=1)
     if w % 2:
         tokens = torch.cat((tokens, tokens[:, :, -1:]), dim=2)
-    low, high = _filter(tokens, "low", 2), _filter(tokens, "high", 2)
-    bands = (_filter(low, "high", 1), _filter(high, "high", 1), _filter(high, "low", 1))  # lh, hh, hl
+    across = _split_bands(tokens, 2)  # (n, h, 2, w, c): low and high of every row
+    low, high = _split_bands(across.flatten(2, 3), 1).unflatten(3, across.shape[2:4]).unbind(1)  # of every column
+    bands = (high[:, :, 0], high[:, :, 1], low[:, :, 1])  # lh, hh, hl
     return torch.cat([part for band in bands for part in _quads_to_complex(band)], dim=-1)
 
 
@@ -48,26 +47,25 @@ def _quads_to_complex(band: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     return a - d, b + c, a + d, b - c
 
 
-def _filter(tokens: Tensor, kind: str, axis: int) -> Tensor:
-    """Filter tokens (n, h, w, c) along axis 1 or 2 with half-sample symmetric borders."""
+def _split_bands(tokens: Tensor, axis: int) -> Tensor:
+    """Filter tokens (n, h, w, c) along axis 1 or 2; an axis (low, high) is put before the filtered one."""
     size = tokens.shape[axis]
-    if size <= MATRIX_UP_TO:
-        matrix = _filter_matrix(kind, size, tokens.device, _compute_dtype(tokens))
-        if axis == 2:
-            return torch.matmul(matrix, tokens)
-        return torch.matmul(matrix, tokens.flatten(2)).unflatten(2, tokens.shape[2:])
-    taps = torch.tensor(LOW if kind == "low" else HIGH, dtype=tokens.dtype, device=tokens.device)
-    reach = len(taps) // 2
+    if size > MATRIX_UP_TO and not tokens.is_cuda:
+        return torch.stack([_convolve(tokens, taps, axis) for taps in (LOW, HIGH)], dim=axis)
+    matrix = torch.cat([_filter_matrix(taps, size, tokens) for taps in (LOW, HIGH)])  # (2·size, size)
+    if axis == 2:
+        return torch.matmul(matrix, tokens).unflatten(2, (2, size))
+    return torch.matmul(matrix, tokens.flatten(2)).unflatten(2, tokens.shape[2:]).unflatten(1, (2, size))
+
+
+def _convolve(tokens: Tensor, taps: tuple[float, ...], axis: int) -> Tensor:
+    """Filter a long axis tap by tap."""
+    size, reach = tokens.shape[axis], len(taps) // 2
     index = _symmetric_index(torch.arange(-reach, size + reach, device=tokens.device), size)
     padded = tokens.index_select(axis, index).movedim(axis, -1)  # (n, other, c, size + 2·reach)
-    filtered = F.conv1d(padded.reshape(-1, 1, padded.shape[-1]), taps.view(1, 1, -1))
+    kernel = torch.tensor(taps, dtype=tokens.dtype, device=tokens.device).view(1, 1, -1)
+    filtered = F.conv1d(padded.reshape(-1, 1, padded.shape[-1]), kernel)
     return filtered.view(*padded.shape[:-1], size).movedim(-1, axis)
-
-
-def _compute_dtype(tokens: Tensor) -> torch.dtype:
-    """The dtype in which autocast would multiply these tokens."""
-    device = tokens.device.type
-    return torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else tokens.dtype
 
 
 def _symmetric_index(position: Tensor, size: int) -> Tensor:
@@ -76,14 +74,11 @@ def _symmetric_index(position: Tensor, size: int) -> Tensor:
     return torch.where(position < size, position, 2 * size - 1 - position)
 
 
-@lru_cache(maxsize=64)
-def _filter_matrix(kind: str, size: int, device: torch.device, dtype: torch.dtype) -> Tensor:
-    """(size, size): filtering with symmetric borders as one matrix."""
-    with torch.inference_mode(False):
-        taps = torch.tensor(LOW if kind == "low" else HIGH, dtype=torch.float64)
-        reach = len(taps) // 2
-        rows = torch.arange(size)[:, None].expand(-1, len(taps))
-        columns = _symmetric_index(rows + torch.arange(-reach, reach + 1), size)
-        matrix = torch.zeros(size, size, dtype=torch.float64)
-        matrix.index_put_((rows, columns), taps.expand(size, -1), accumulate=True)
-        return matrix.to(device=device, dtype=dtype)
+def _filter_matrix(taps: tuple[float, ...], size: int, like: Tensor) -> Tensor:
+    """(size, size): filtering with symmetric borders as one matrix, made on the device of `like`."""
+    position = torch.arange(size, device=like.device)
+    matrix = torch.zeros(size, size, dtype=torch.promote_types(like.dtype, torch.float32), device=like.device)
+    for k, tap in enumerate(taps):
+        source = _symmetric_index(position + (k - len(taps) // 2), size)
+        matrix = matrix + tap * (source[:, None] == position).to(matrix.dtype)
+    return matrix.to(like.dtype)
