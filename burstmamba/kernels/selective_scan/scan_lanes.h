@@ -25,7 +25,7 @@ static inline void store(float* to, vf v, int lanes) {
 
 // 2^t for t <= 126, relative error 2e-7; below 2^-126 it stays there, which is nothing next to any float32 sum.
 static inline vf exp2_lanes(vf t) {
-    t = t < -126.0f ? splat(-126.0f) : t;
+    t = t > -126.0f ? t : splat(-126.0f);
     const vf shifted = t + 12582912.0f;  // 1.5 * 2^23: rounds to whole numbers, left in the lowest bits
     const vf f = t - (shifted - 12582912.0f);
     vf p = f * 0.0013264724f + 0.0096715129f;
@@ -112,7 +112,7 @@ struct Walk {
 
 // TILE tokens are walked for one vector of channels before the next vector's turn, so that rows stay in the cache.
 constexpr int TILE = 32;
-constexpr int AHEAD = 4;
+constexpr int AHEAD = 8;
 constexpr int MOST_STATES = 256;
 
 template <int N>
@@ -138,7 +138,8 @@ static void forward(const ScanProblem& q, int64_t sequence, int64_t first, int64
                 for (int u = 0; u < count; u++) {
                     const int64_t token = order[u];
                     // Rows lie too far apart for the processor to guess the next one.
-                    const int64_t ahead = order[(u + AHEAD) % count], channel = (v + (u + AHEAD) / count) * LANES;
+                    const bool same = u + AHEAD < count;
+                    const int64_t ahead = order[same ? u + AHEAD : u], channel = (v + !same) * LANES;
                     __builtin_prefetch(walk.delta + ahead * q.delta_strides[3] + channel);
                     __builtin_prefetch(walk.x + ahead * q.x_strides[2] + channel);
                     __builtin_prefetch(out + ahead * q.out_strides[2] + channel, 1);

@@ -1,0 +1,54 @@
+"""Builds the CPU scan; everything else is in pyproject.toml. Without a C++ compiler the package installs all the same."""
+
+import tempfile
+from pathlib import Path
+
+from setuptools import Extension, setup
+from setuptools.command.build_ext import build_ext
+
+FOLDER = "burstmamba/kernels/selective_scan"
+GNU_FLAGS = ["-O3", "-std=c++17", "-ffp-contract=fast", "-fvisibility=hidden", "-Wno-psabi"]
+
+
+class BuildScan(build_ext):
+    """Adds the flags that this compiler understands, OpenMP among them where it works."""
+
+    def build_extensions(self) -> None:
+        if self.compiler.compiler_type == "unix":
+            for extension in self.extensions:
+                extension.extra_compile_args = list(GNU_FLAGS)
+                if self.links_with("-fopenmp"):
+                    extension.extra_compile_args.append("-fopenmp")
+                    extension.extra_link_args = ["-fopenmp"]
+        super().build_extensions()
+
+    def links_with(self, flag: str) -> bool:
+        """Whether a small OpenMP program compiles and links with this flag."""
+        with tempfile.TemporaryDirectory() as folder:
+            source = Path(folder) / "try.cpp"
+            source.write_text("#include <omp.h>\nint main() { return omp_get_max_threads() < 1; }\n")
+            try:
+                objects = self.compiler.compile([str(source)], output_dir=folder, extra_postargs=[flag])
+                self.compiler.link_executable(objects, "try", output_dir=folder, extra_postargs=[flag])
+            except Exception as reason:  # setuptools' compile and link errors share no public base class
+                self.announce(f"building the scan without {flag}: {reason}", level=3)
+                return False
+        return True
+
+    def get_export_symbols(self, ext):
+        """The library is loaded by ctypes; there is no Python module to initialise."""
+        return ext.export_symbols
+
+
+setup(
+    ext_modules=[
+        Extension(
+            "burstmamba.kernels.selective_scan._scan_cpu",
+            sources=[f"{FOLDER}/scan_cpu.cpp"],
+            depends=[f"{FOLDER}/scan_lanes.h"],
+            language="c++",
+            optional=True,
+        )
+    ],
+    cmdclass={"build_ext": BuildScan},
+)
