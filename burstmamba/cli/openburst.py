@@ -38,8 +38,9 @@ def openburst(
     reasons = bench.unofficial()
     console = Console(stderr=True, soft_wrap=True)
     if reasons:
-        more = f" (and {len(reasons) - 1} more)" if len(reasons) > 1 else ""
-        console.print(f"not the published photographs: {reasons[0]}{more}", markup=False, highlight=False)
+        first, *others = reasons
+        more = f" (and {len(others)} more)" if others else ""
+        console.print(f"not the published photographs: {first}{more}", markup=False, highlight=False)
     names = bench.names[:limit]
     jobs = [(index, subset) for subset in wanted for index in range(len(names))]
     for index, subset in track(jobs, "rendering", console=console):

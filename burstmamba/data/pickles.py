@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch._utils import _rebuild_tensor_v2
 
 from burstmamba.errors import InputError
 
@@ -46,11 +47,6 @@ def _storage(data: bytes) -> Any:
     return torch.load(io.BytesIO(data), weights_only=True)
 
 
-def _multiarray() -> Any:
-    core = getattr(np, "_core", None) or np.core
-    return core.multiarray
-
-
 def _known_types() -> dict[tuple[str, str], Any]:
     """What meta_info files of the burst benchmarks are made of: numbers, arrays, tensors, EXIF values."""
     known: dict[tuple[str, str], Any] = {
@@ -58,14 +54,14 @@ def _known_types() -> dict[tuple[str, str], Any]:
         ("numpy", "ndarray"): np.ndarray,
         ("numpy", "dtype"): np.dtype,
         ("torch", "Size"): torch.Size,
-        ("torch._utils", "_rebuild_tensor_v2"): torch._utils._rebuild_tensor_v2,
+        ("torch._utils", "_rebuild_tensor_v2"): _rebuild_tensor_v2,
         ("torch.storage", "_load_from_bytes"): _storage,
         ("exifread.classes", "IfdTag"): ExifTag,
         ("exifread.utils", "Ratio"): Ratio,
     }
     for module in ("numpy.core.multiarray", "numpy._core.multiarray"):
-        for name in ("_reconstruct", "scalar"):
-            known[module, name] = getattr(_multiarray(), name)
+        known[module, "_reconstruct"] = np.zeros(1).__reduce__()[0]
+        known[module, "scalar"] = np.float64(0).__reduce__()[0]
     for module in ("numpy.core.numeric", "numpy._core.numeric"):
         known[module, "_frombuffer"] = _frombuffer
     return known

@@ -72,11 +72,11 @@ class Sample:
         if len({tuple(s.frames.shape[1:]) for s in samples}) > 1:
             shapes = sorted({tuple(s.frames.shape[1:]) for s in samples})
             raise InputError(f"samples of one batch must have one shape (l, c, h, w), got {shapes}; crop them first.")
-        maps = (_collate_maps([getattr(s, name) for s in samples]) for name in ("correspondence", "exact"))
         return Sample(
             torch.cat([s.frames for s in samples]),
             torch.cat([s.target for s in samples]),
-            *maps,
+            _collate_maps([s.correspondence for s in samples]),
+            _collate_maps([s.exact for s in samples]),
             sum((s.cameras for s in samples), ()),
             sum((s.names for s in samples), ()),
             samples[0].centres,

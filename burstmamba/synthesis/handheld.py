@@ -42,6 +42,7 @@ def synthesize_handheld(photos: Tensor, config: SynthesisConfig, dice: Dice, *, 
     scene = Scene.build(path, moving, (h, w))
     exact = scene.exact()
     clean, foreign = _render(light, scene, config, dice)
+    assert exact.confidence is not None
     exact = replace(exact, confidence=exact.confidence * ~foreign[:, :, None, None, None])
     sharp = _sharp(light, scene)
     camera = draw_camera(dice, processed, config)
