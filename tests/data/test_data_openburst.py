@@ -11,7 +11,10 @@ from burstmamba.data import openburst
 from burstmamba.data.openburst import SUBSETS, OpenBurst, openburst_sample, seed_of
 from burstmamba.data.openburst_photographs import PHOTOGRAPHS
 from burstmamba.errors import InputError
-from burstmamba.synthesis.colour import to_linear
+from burstmamba.synthesis import optics
+from burstmamba.synthesis.colour import to_linear, to_srgb
+from burstmamba.synthesis.dice import Dice
+from burstmamba.synthesis.motion import centred_grid, project
 
 SHARED = Path(__file__).parents[2].parent / "shared" / "data" / "photos" / "openburst"
 
@@ -146,3 +149,17 @@ def test_errors():
         openburst_sample(photograph(), "dark", 0)
     with pytest.raises(InputError, match="at least 176×176 pixels, got 60×50"):
         openburst_sample(torch.zeros(3, 50, 60), "still", 0)
+
+
+def test_fast_rendering_equals_the_slow_one():
+    """Lens and pixel before the motion (synthesis) against motion first, at high resolution (this benchmark)."""
+    noise = torch.rand(1, 3, 90, 90, generator=torch.Generator().manual_seed(0))
+    light = to_linear(F.interpolate(noise, size=(360, 360), mode="bicubic").clamp(0, 1))
+    dice = Dice(torch.Generator().manual_seed(3), torch.device("cpu"))
+    path, kernel, size = openburst._path(dice), openburst._lens(dice), (64, 64)
+    nothing = openburst._disc(dice, size, present=False)
+    fast = optics.expose(optics.pixel_light(light, kernel), project(path, centred_grid(*size, light.device)))
+    for l in range(4):
+        slow = openburst._frame(light, path[:, l], nothing, l, kernel, size, 0.0)
+        error = (to_srgb(fast[:, l].clamp(0, 1)) - to_srgb(slow.clamp(0, 1))).square().mean()
+        assert -10 * error.log10() > 60
