@@ -78,8 +78,20 @@ def render(
     motion: Motion = HANDHELD,
     noise: tuple[float, float] = (1e-4, 1e-6),
     cfa: str | None = None,
+    blurred: int | None = None,
 ) -> Scene:
-    """Look at `photo` (3, H, W) through a handheld camera; H and W at least 4·size + 16·shift."""
+    """Look at `photo` (3, H, W) through a handheld camera.
+
+    Args:
+        photo: (3, H, W) sRGB in [0, 1]; H and W about 4·(size + 2·shift), mirrored beyond.
+        seed: of motion and noise.
+        frames: how many, keyframe included.
+        size: of the frames, in pixels.
+        motion: of camera and object.
+        noise: (shot, read) in linear light.
+        cfa: a mosaic instead of RGB.
+        blurred: this frame is badly blurred: the camera moves by 8 pixels while it is exposed.
+    """
     rng = np.random.default_rng(seed)
     linear = _decode(photo.double())
     views = [np.eye(3)] + [_camera(rng, size, motion) for _ in range(frames - 1)]  # frame → keyframe, pixels
@@ -114,6 +126,8 @@ def render(
         inside_frame = ((forward >= 0) & (forward <= size - 1)).all(0)
         visible.append(inside_frame & ~covered)
     stack = torch.stack(images)
+    if blurred is not None:
+        stack[blurred] = _shake(stack[blurred], rng)
     if cfa:
         stack = _mosaic(stack, cfa)
     generator = torch.Generator().manual_seed(seed)
@@ -167,6 +181,16 @@ def _look(photo: Tensor, points: Tensor, origin: Tensor) -> Tensor:
 def _disc(points: Tensor, centre: np.ndarray, radius: float) -> Tensor:
     offset = points - torch.from_numpy(centre).view(2, 1, 1)
     return offset.square().sum(0) < radius * radius
+
+
+def _shake(image: Tensor, rng: np.random.Generator, length: int = 8) -> Tensor:
+    """A frame (3, h, w) exposed while the camera moves on a straight line of `length` pixels."""
+    kernel = torch.zeros(1, 1, length + 1, length + 1, dtype=image.dtype)
+    angle = rng.uniform(0, np.pi)
+    for t in np.linspace(-length / 2, length / 2, 4 * length):
+        kernel[0, 0, round(length / 2 + t * np.sin(angle)), round(length / 2 + t * np.cos(angle))] += 1 / (4 * length)
+    padded = F.pad(image[:, None], (length // 2,) * 4, mode="replicate")
+    return F.conv2d(padded, kernel)[:, 0]
 
 
 def _mosaic(frames: Tensor, cfa: str) -> Tensor:

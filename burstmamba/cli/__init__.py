@@ -12,6 +12,7 @@ from burstmamba.errors import InputError
 
 # Command name -> module of burstmamba.cli holding a function of the same name (dashes become underscores).
 COMMANDS = {
+    "align": "align",
     "ablate": "ablate",
     "synthesize": "synthesize",
     "openburst": "openburst",

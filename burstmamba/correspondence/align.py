@@ -11,8 +11,8 @@ import numpy as np
 from burstmamba.burst import Burst
 from burstmamba.correspondence import confidence as trust
 from burstmamba.correspondence.estimate import SMALLEST_CORRELATION, Estimate, estimate
-from burstmamba.correspondence.exposure import match_exposure as apply_gains
 from burstmamba.correspondence.field import Correspondence
+from burstmamba.correspondence.light import match_exposure as apply_gains
 from burstmamba.correspondence.luma import luma
 from burstmamba.correspondence.noise import FINE, details
 from burstmamba.errors import InputError
@@ -96,7 +96,7 @@ def align_burst(
     for note in notes:
         log.info(note)
     if match_exposure:
-        burst = apply_gains(burst, found.gains.to(burst.frames.device))
+        burst = apply_gains(burst, found.gains)
     kept = [i for i, report in enumerate(reports) if report.kept]
     return Alignment(burst.select(kept), found.correspondence.select(kept), tuple(reports), tuple(notes))
 
@@ -170,16 +170,21 @@ def _notes(reports: list[FrameReport], match_exposure: bool) -> list[str]:
     for model in ("affine", "translation"):
         names = [r.name for r in others if r.kept and r.model == model]
         if names:
-            notes.append(f"Too little texture for a homography, aligned by {model}: {', '.join(names)}.")
+            notes.append(f"Too little texture for a homography, aligned by {model}: {_list(names)}.")
     still = [r.name for r in others if r.kept and r.model == "identity"]
     if still:
-        notes.append(f"Taken as they are, without motion: {', '.join(still)}.")
+        notes.append(f"Taken as they are, without motion: {_list(still)}.")
     drifted = [r.name for r in others if r.kept and any(g != 1 for g in r.gains)]
     if drifted:
         done = "matched to the keyframe" if match_exposure else "not matched, as asked"
-        notes.append(f"Brightness or colour differs and is {done}: {', '.join(drifted)}.")
+        notes.append(f"Brightness or colour differs and is {done}: {_list(drifted)}.")
     sharper = [r for r in others if r.kept and r.sharpness > 1 / SMALLEST_SHARPNESS]
     if sharper:
         best = max(sharper, key=lambda r: r.sharpness)
         notes.append(f'The keyframe is blurred; {best.name} is sharper: choose keyframe="sharpest".')
     return notes
+
+
+def _list(names: list[str]) -> str:
+    """The names, or their number when they are many."""
+    return ", ".join(names) if len(names) <= 4 else f"{len(names)} frames, {names[0]} to {names[-1]}"

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from burstmamba.correspondence.field import sample_at
-from burstmamba.correspondence.homography import GlobalMotion, pixels, project
+from burstmamba.correspondence.homography import GlobalMotion, axes, project
 from burstmamba.correspondence.luma import smooth
 
 Flow = Callable[[Tensor, Tensor], Tensor]
@@ -22,7 +22,7 @@ def dis_flow(first: Tensor, second: Tensor) -> Tensor:
     low, high = np.quantile(first.numpy()[::2, ::2], (0.002, 0.998))
     stretch = 255 / max(float(high - low), 1e-3)
     a, b = (((p - float(low)) * stretch).clamp(0, 255).round().byte().numpy() for p in (first, second))
-    search = cv2.DISOpticalFlow_create(cv2.DISOPTICAL_FLOW_PRESET_MEDIUM)
+    search = cv2.DISOpticalFlow_create(cv2.DISOPTICAL_FLOW_PRESET_MEDIUM)  # pyright: ignore[reportAttributeAccessIssue]
     search.setFinestScale(0 if max(first.shape) <= 1100 else 1)
     search.setPatchStride(3)
     search.setVariationalRefinementIterations(5)
@@ -43,12 +43,13 @@ def local_motion(keyframe: Tensor, frame: Tensor, motion: GlobalMotion, flow: Fl
 
 def compose_to_frame(matrix: np.ndarray, f: Tensor) -> Tensor:
     """δ⁰→ˡ = H(u + f[u]) − u, for f (2, h, w)."""
-    return f + project(matrix, pixels((f.shape[-2], f.shape[-1])) + f)
+    x, y = axes((f.shape[-2], f.shape[-1]))
+    return f + project(matrix, x + f[0], y + f[1])
 
 
 def compose_to_keyframe(matrix: np.ndarray, g: Tensor) -> Tensor:
     """δˡ→⁰ = w + g[w] − v with w = H⁻¹v, for g (2, h, w) in the keyframe's view."""
-    back = project(np.linalg.inv(matrix), pixels((g.shape[-2], g.shape[-1])))
+    back = project(np.linalg.inv(matrix), *axes((g.shape[-2], g.shape[-1])))
     return back + sample_at(g[None], back[None])[0]
 
 

@@ -140,9 +140,8 @@ def _refine_level(level: Level, plane: Tensor, matrix: np.ndarray, model: str) -
         system = torch.cat((j, -i[:, None], -torch.ones_like(i)[:, None]), 1)
         weighted = system * variance.reciprocal()[:, None]
         normal = (weighted.T @ system).double()
-        try:
-            covariance = torch.linalg.inv(normal + 1e-9 * normal.diagonal().mean() * torch.eye(len(normal)))
-        except torch.linalg.LinAlgError:
+        covariance, singular = torch.linalg.inv_ex(normal + 1e-9 * normal.diagonal().mean() * torch.eye(len(normal)))
+        if singular:
             return None
         step = np.zeros(8)
         step[active] = (covariance @ -(weighted.T @ t).double()).numpy()[: len(active)]

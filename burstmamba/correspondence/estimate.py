@@ -22,7 +22,7 @@ from burstmamba.correspondence.dense import (
     local_motion,
     round_trip,
 )
-from burstmamba.correspondence.exposure import match_exposure, measure_gains
+from burstmamba.correspondence.exposure import measure_gains
 from burstmamba.correspondence.field import Correspondence, sample_at
 from burstmamba.correspondence.homography import GlobalMotion, estimate_global_motion
 from burstmamba.correspondence.luma import Luma, luma
@@ -70,7 +70,7 @@ def estimate(
     burst: Burst, method: str | Path | Correspondence = "auto", *, raft_weights: str | Path | None = None
 ) -> Estimate:
     """`estimate_correspondence` with the global motions, the likeness of the frames and their exposure."""
-    burst = Burst(burst.frames.detach().float().cpu(), burst.camera, burst.names)
+    burst = Burst(burst.frames.detach().cpu(), burst.camera, burst.names)
     if isinstance(method, Correspondence) or str(method).endswith(".safetensors"):
         return _given(burst, method)
     if method not in METHODS:
@@ -88,7 +88,7 @@ def estimate(
     motions = still if method == "identity" else estimate_global_motion(planes)
     in_burst = [GlobalMotion(planes.matrix_in_burst_pixels(m.matrix), m.model) for m in motions]
     gains = measure_gains(burst, in_burst)
-    matched = luma(match_exposure(burst, gains)) if bool((gains != 1).any()) else planes
+    matched = luma(burst, gains) if bool((gains != 1).any()) else planes
     noise = _burst_noise(matched, motions)
     maps, likeness = [], []
     for index, motion in enumerate(motions):

@@ -31,29 +31,33 @@ class GlobalMotion:
     model: str
     """"homography", "affine" or "translation"; "identity" where there is nothing to hold on to."""
 
-    def displacement(self, size: tuple[int, int]) -> Tensor:
+    def displacement(self, size: tuple[int, ...]) -> Tensor:
         """(2, h, w) pixels, keyframe → frame."""
-        return project(self.matrix, pixels(size))
+        return project(self.matrix, *axes(size))
 
-    def inverse_displacement(self, size: tuple[int, int]) -> Tensor:
+    def inverse_displacement(self, size: tuple[int, ...]) -> Tensor:
         """(2, h, w) pixels, frame → keyframe."""
-        return project(np.linalg.inv(self.matrix), pixels(size))
+        return project(np.linalg.inv(self.matrix), *axes(size))
 
 
-def project(matrix: np.ndarray, points: Tensor) -> Tensor:
-    """Displacement (2, h, w) in pixels that a 3×3 homography gives to points (2, h, w)."""
+def project(matrix: np.ndarray, x: Tensor, y: Tensor) -> Tensor:
+    """Displacement (2, h, w) in pixels that a 3×3 homography gives to the points (x, y), which broadcast to (h, w)."""
     # Only what differs from the identity is multiplied out: float32 then keeps 1e-4 px on the largest frames.
-    x, y = points
-    rest = torch.from_numpy(matrix / matrix[2, 2] - np.eye(3)).float()
-    bend = rest[2, 0] * x + rest[2, 1] * y
-    dx = (rest[0, 0] * x + rest[0, 1] * y + rest[0, 2] - x * bend) / (1 + bend)
-    dy = (rest[1, 0] * x + rest[1, 1] * y + rest[1, 2] - y * bend) / (1 + bend)
+    rest = (matrix / matrix[2, 2] - np.eye(3)).tolist()
+    bend = rest[2][0] * x + rest[2][1] * y  # (h, w)
+    dx = (rest[0][0] * x + rest[0][2]) + rest[0][1] * y
+    dy = rest[1][0] * x + (rest[1][1] * y + rest[1][2])
+    if rest[2][0] or rest[2][1]:
+        dx.sub_(x * bend)
+        dy.sub_(y * bend)
+        bend.add_(1).reciprocal_()
+        return torch.stack((dx.mul_(bend), dy.mul_(bend)))
     return torch.stack((dx, dy))
 
 
-def pixels(size: tuple[int, int]) -> Tensor:
-    """(2, h, w): x and y of every pixel of an image of `size`."""
-    return pixel_grid(torch.empty(1, 1, *size))[0]
+def axes(size: tuple[int, ...]) -> tuple[Tensor, Tensor]:
+    """x (1, w) and y (h, 1) of the pixels of an image of `size`."""
+    return torch.arange(size[1], dtype=torch.float32)[None], torch.arange(size[0], dtype=torch.float32)[:, None]
 
 
 def estimate_global_motion(planes: Luma) -> list[GlobalMotion]:
@@ -135,7 +139,8 @@ def _features(plane: Tensor, sigma: float):
     small = smooth(ecc.reduce_plane(plane, factor), 0.5 * sigma)
     low, high = np.quantile(small.numpy(), (0.005, 0.995))
     eight = ((small - float(low)) * (255 / max(float(high - low), 1e-6))).clamp(0, 255).byte().numpy()
-    keypoints, descriptors = cv2.SIFT_create(nfeatures=1000, contrastThreshold=0.02).detectAndCompute(eight, None)
+    detector = cv2.SIFT_create(nfeatures=1000, contrastThreshold=0.02)  # pyright: ignore[reportAttributeAccessIssue]
+    keypoints, descriptors = detector.detectAndCompute(eight, None)
     points = np.array([k.pt for k in keypoints], np.float64).reshape(-1, 2) * factor + (factor - 1) / 2
     return points, descriptors
 

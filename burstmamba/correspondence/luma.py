@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from burstmamba.burst import Burst
+from burstmamba.correspondence.light import brighten
 
 # A 12-megapixel frame is halved: its residual error stays in the hundredths of a pixel, for a quarter of the time.
 LONGEST_SIDE = 2048
@@ -47,8 +48,8 @@ class Luma:
         return F.grid_sample(values, grid, "bilinear", "border", align_corners=True)
 
 
-def luma(burst: Burst, longest_side: int = LONGEST_SIDE) -> Luma:
-    """The grey planes of a burst.
+def luma(burst: Burst, gains: Tensor | None = None, longest_side: int = LONGEST_SIDE) -> Luma:
+    """The grey planes of a burst, its frames' light multiplied by `gains` (l, 3).
 
     A mosaic is averaged over every 2×2 window: each holds one red, two green and one blue pixel, so that the plane
     shows no pattern of the mosaic; its centre lies half a pixel right and down of the window's first pixel.
@@ -56,7 +57,9 @@ def luma(burst: Burst, longest_side: int = LONGEST_SIDE) -> Luma:
     factor = max(1, -(-max(burst.size) // longest_side))
     factor = min(factor, max(min(burst.size) - 1, 1))
     mosaic = burst.camera.cfa is not None
-    planes = torch.stack([_plane(frame, mosaic, burst.camera.linear, factor) for frame in burst.frames])
+    gains = torch.ones(len(burst), 3) if gains is None else gains
+    lit = (brighten(frame, gain, burst.camera) for frame, gain in zip(burst.frames, gains, strict=True))
+    planes = torch.stack([_plane(frame, mosaic, burst.camera.linear, factor) for frame in lit])
     origin = (0.5 if mosaic else 0.0) + (factor - 1) / 2
     sigmas = [noise_level(plane, averaged=mosaic and factor == 1) for plane in planes]
     return Luma(planes, float(factor), origin, float(np.median(sigmas)))

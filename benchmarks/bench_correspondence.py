@@ -1,0 +1,216 @@
+"""How well the estimators find exact maps: `python benchmarks/bench_correspondence.py --photos FOLDER`.
+
+Bursts of 14 frames of 160×160 with handheld motion up to ±8 pixels and ±1°, made from photographs; end-point errors in
+LR pixels over the pixels that the frame sees. `--raft FILE` adds RAFT small, `--megapixels 12` the time on large
+frames. Writes results/correspondence.json.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from pathlib import Path
+
+import cv2
+import numpy as np
+import torch
+import torch.nn.functional as F
+from correspondence_scenes import Motion, Scene, end_point_error, procedural_photo, render
+from measuring import write_results
+from PIL import Image
+from torch import Tensor
+
+from burstmamba.burst import Burst
+from burstmamba.correspondence import align_burst
+from burstmamba.correspondence.estimate import estimate
+from burstmamba.correspondence.homography import estimate_global_motion
+from burstmamba.correspondence.luma import luma
+
+NOISE = {"low": (1e-4, 1e-6), "strong": (1e-2, 1e-4)}
+METHODS = ("homography", "dense", "auto")
+
+
+def main() -> None:
+    """Measure, print and write every row."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--photos", type=Path, required=True)
+    parser.add_argument("--every", type=int, default=3, help="use every n-th photograph for the errors")
+    parser.add_argument("--raft", type=Path, help="RAFT small's weights")
+    parser.add_argument("--megapixels", type=float, default=0, help="also time frames of this size")
+    parser.add_argument("--output", default="correspondence")
+    options = parser.parse_args()
+    photos = [load_photo(p) for p in sorted(options.photos.glob("*.avif"))]
+    methods = (*METHODS, "raft-small") if options.raft else METHODS
+    rows: list[dict[str, object]] = []
+    for noise in NOISE:
+        for kind, motion in (("camera", Motion()), ("camera and object", Motion(object_shift=6.0))):
+            scenes = [
+                render(p, seed=i, motion=motion, noise=NOISE[noise]) for i, p in enumerate(photos[:: options.every])
+            ]
+            if kind == "camera":
+                report(rows, {"method": "SIFT + RANSAC alone", "noise": noise, "motion": kind, **sift_alone(scenes)})
+                report(rows, {"method": "OpenCV's ECC", "noise": noise, "motion": kind, **opencv_ecc(scenes)})
+            for method in methods:
+                report(rows, {"method": method, "noise": noise, "motion": kind, **errors(scenes, method, options.raft)})
+        report(rows, {"case": "frames that must go", "noise": noise, **recognition(photos, NOISE[noise])})
+    scenes = [render(p, seed=i, noise=(1e-3, 1e-5), cfa="RGGB") for i, p in enumerate(photos[:: options.every])]
+    report(
+        rows,
+        {
+            "method": "homography",
+            "noise": "mosaic, shot 0.001",
+            "motion": "camera",
+            **errors(scenes, "homography", None),
+        },
+    )
+    if options.megapixels:
+        report(rows, large_frames(options.megapixels))
+    write_results(options.output, torch.device("cpu"), rows)
+
+
+def report(rows: list[dict[str, object]], row: dict[str, object]) -> None:
+    """Keep and print a row."""
+    rows.append(row)
+    print("  ".join(f"{k} {v:.4g}" if isinstance(v, float) else f"{k} {v}" for k, v in row.items()), flush=True)
+
+
+def load_photo(path: Path) -> Tensor:
+    """(3, h, w) in [0, 1]."""
+    return torch.from_numpy(np.array(Image.open(path).convert("RGB"))).permute(2, 0, 1).float() / 255
+
+
+def errors(scenes: list[Scene], method: str, raft: Path | None) -> dict[str, object]:
+    """End-point errors, what the confidence knows about them, and seconds a frame."""
+    background, moving, scores, wrong = [], [], [], []
+    start = time.perf_counter()
+    maps = [estimate(scene.burst, method, raft_weights=raft).correspondence for scene in scenes]
+    seconds = (time.perf_counter() - start) / sum(len(s.burst) - 1 for s in scenes)
+    for scene, found in zip(scenes, maps, strict=True):
+        assert found.confidence is not None
+        error, visible = end_point_error(found.to_frame[0], scene.to_frame)[1:], scene.visible[1:]
+        on_object = scene.moving.expand_as(error)
+        background.append(error[visible & ~on_object])
+        moving.append(error[visible & on_object])
+        # A pixel that the frame does not see has no match: whatever is given for it is wrong.
+        bad, good = (error > 1) | ~visible, (error < 0.2) & visible
+        scores.append(found.confidence[0, 1:, 0][bad | good])
+        wrong.append(bad[bad | good])
+    score, bad = torch.cat(scores), torch.cat(wrong)
+    row: dict[str, object] = {"median": _quantile(background, 0.5), "95%": _quantile(background, 0.95)}
+    if sum(len(m) for m in moving):
+        row |= {"object median": _quantile(moving, 0.5), "object 95%": _quantile(moving, 0.95)}
+        row |= {"confidence AUC": roc_auc(score, ~bad)}
+        row |= {"confidence right": float(score[~bad].mean()), "confidence wrong": float(score[bad].mean())}
+    return {**row, "seconds a frame": seconds}
+
+
+def roc_auc(score: Tensor, positive: Tensor) -> float:
+    """Chance that a positive scores above a negative, ties counted half."""
+    values, inverse, counts = score.unique(return_inverse=True, return_counts=True)
+    rank = (counts.cumsum(0).double() - (counts.double() - 1) / 2)[inverse]
+    n, m = int(positive.sum()), int((~positive).sum())
+    return float((rank[positive].sum() - n * (n + 1) / 2) / (n * m)) if n and m and len(values) else float("nan")
+
+
+def sift_alone(scenes: list[Scene]) -> dict[str, object]:
+    """The paper's homography without refinement, with OpenCV's usual settings."""
+
+    def one(keyframe: np.ndarray, frame: np.ndarray) -> np.ndarray | None:
+        sift = cv2.SIFT_create()
+        (a, da), (b, db) = sift.detectAndCompute(keyframe, None), sift.detectAndCompute(frame, None)
+        if da is None or db is None or min(len(a), len(b)) < 4:
+            return None
+        pairs = cv2.FlannBasedMatcher({"algorithm": 1, "trees": 5}, {"checks": 50}).knnMatch(da, db, k=2)
+        good = [p[0] for p in pairs if len(p) == 2 and p[0].distance < 0.7 * p[1].distance]
+        if len(good) < 4:
+            return None
+        points = [
+            np.float32([k[i].pt for i in ids])
+            for k, ids in ((a, [m.queryIdx for m in good]), (b, [m.trainIdx for m in good]))
+        ]
+        return cv2.findHomography(points[0], points[1], cv2.RANSAC, 3.0)[0]
+
+    return _baseline(scenes, one)
+
+
+def opencv_ecc(scenes: list[Scene]) -> dict[str, object]:
+    """OpenCV's ECC for homographies, from a phase-correlated start."""
+
+    def one(keyframe: np.ndarray, frame: np.ndarray) -> np.ndarray | None:
+        window = cv2.createHanningWindow(keyframe.shape[::-1], cv2.CV_64F)
+        (dx, dy), _ = cv2.phaseCorrelate(keyframe.astype(np.float64), frame.astype(np.float64), window)
+        start = np.array([[1, 0, dx], [0, 1, dy], [0, 0, 1]], np.float32)
+        criteria = (cv2.TERM_CRITERIA_EPS | cv2.TERM_CRITERIA_COUNT, 100, 1e-6)
+        try:
+            return cv2.findTransformECC(keyframe, frame, start, cv2.MOTION_HOMOGRAPHY, criteria, None, 5)[1]
+        except cv2.error:
+            return None
+
+    return _baseline(scenes, one)
+
+
+def _baseline(scenes: list[Scene], one) -> dict[str, object]:
+    found, failed = [], 0
+    for scene in scenes:
+        grey = [(f.mean(0) * 255).round().byte().numpy() for f in scene.burst.frames]
+        for i in range(1, len(grey)):
+            matrix = one(grey[0], grey[i])
+            failed += matrix is None
+            matrix = np.eye(3) if matrix is None else matrix.astype(np.float64)
+            h, w = scene.burst.size
+            y, x = np.mgrid[:h, :w].astype(np.float64)
+            u, v, d = np.tensordot(matrix, np.stack((x, y, np.ones_like(x))), 1)
+            estimated = torch.from_numpy(np.stack((u / d - x, v / d - y))).float()
+            found.append(end_point_error(estimated, scene.to_frame[i])[scene.visible[i]])
+    return {"median": _quantile(found, 0.5), "95%": _quantile(found, 0.95), "failed": failed}
+
+
+def recognition(photos: list[Tensor], noise: tuple[float, float]) -> dict[str, object]:
+    """Bursts of a keyframe, four good frames, an unrelated and a badly blurred one: what is left out."""
+    unrelated = blurred = dropped = good = 0
+    for i, photo in enumerate(photos):
+        scene = render(photo, seed=1000 + i, frames=7, noise=noise, blurred=6)
+        other = render(photos[(i + 7) % len(photos)], seed=2000 + i, frames=2, noise=noise)
+        frames = scene.burst.frames.clone()
+        frames[5] = other.burst.frames[1]
+        kept = [r.kept for r in align_burst(Burst(frames, scene.burst.camera)).frames]
+        unrelated += not kept[5]
+        blurred += not kept[6]
+        dropped += sum(not k for k in kept[1:5])
+        good += 4
+    n = len(photos)
+    return {
+        "unrelated found": unrelated / n,
+        "blurred found": blurred / n,
+        "good left out": dropped / good,
+        "bursts": n,
+    }
+
+
+def large_frames(megapixels: float) -> dict[str, object]:
+    """Seconds a frame on large frames, for the homography alone and for the whole of `auto`; two frames suffice."""
+    w = int((megapixels * 1e6 * 4 / 3) ** 0.5)
+    h = w * 3 // 4
+    photo = F.interpolate(procedural_photo(1000, 0)[None], size=(h + 20, w + 20), mode="bicubic")[0].clamp(0, 1)
+    frames = torch.stack([photo[:, 3:-17, 3:-17], photo[:, 13:-7, 9:-11], photo[:, 5:-15, 15:-5]])
+    burst = Burst((frames + 0.01 * torch.randn(frames.shape, generator=torch.Generator().manual_seed(0))).clamp(0, 1))
+    start = time.perf_counter()
+    planes = luma(burst)
+    estimate_global_motion(planes)
+    middle = time.perf_counter()
+    estimate(burst, "auto")
+    end = time.perf_counter()
+    return {
+        "case": f"{w}×{h}",
+        "homography, seconds a frame": (middle - start) / 2,
+        "auto with maps and confidence, seconds a frame": (end - middle) / 2,
+    }
+
+
+def _quantile(values: list[Tensor], q: float) -> float:
+    joined = torch.cat(values)
+    return float(np.quantile(joined.numpy(), q)) if len(joined) else float("nan")
+
+
+if __name__ == "__main__":
+    main()
