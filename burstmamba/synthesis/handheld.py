@@ -14,7 +14,7 @@ from burstmamba.data.sample import Sample
 from burstmamba.synthesis import colour, jpeg, map_errors, optics, sensor
 from burstmamba.synthesis.config import SCALE, SynthesisConfig
 from burstmamba.synthesis.dice import Dice
-from burstmamba.synthesis.motion import MovingObject, Scene, camera_path, centred_grid
+from burstmamba.synthesis.motion import MovingObject, Scene, camera_path, centred_grid, covered
 
 
 @dataclass(frozen=True)
@@ -81,9 +81,8 @@ def _render(light: Tensor, scene: Scene, config: SynthesisConfig, dice: Dice) ->
     if config.moving_object > 0:
         # The object wears the next photograph, turned upside down.
         texture = optics.expose(collected.roll(1, 0), -scene.object_points)
-        frames = torch.lerp(
-            frames, texture, scene.object.coverage(scene.object_points, softness=1.1) * ~foreign[..., None, None, None]
-        )
+        cover = covered(scene.frames_from_edge, softness=1.1) * ~foreign[..., None, None, None]
+        frames = torch.lerp(frames, texture, cover)
     if config.unrelated_frame > 0:
         # Half of the unrelated frames come from the next photograph, the others are this one upside down.
         swap = foreign & dice.chance(0.5, b, 1)

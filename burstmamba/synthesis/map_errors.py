@@ -47,8 +47,8 @@ def as_seen(scene: Scene, config: SynthesisConfig, dice: Dice) -> tuple[Tensor, 
     b = len(scene.behind)
     leak = dice.uniform(b, low=config.object_leak[0], high=config.object_leak[1])
     leak = torch.where(dice.chance(config.object_missed, b), -1e5, leak)[:, None, None, None, None]
-    in_keyframe = scene.object.distance(scene.grid.expand_as(scene.behind[:, :1])) < leak
-    in_frame = scene.object.distance(scene.object_points) < leak
+    in_keyframe = scene.from_edge < leak
+    in_frame = scene.frames_from_edge < leak
     to_frame = torch.where(in_keyframe, scene.object_ahead, scene.ahead) - scene.grid
     to_keyframe = torch.where(in_frame, scene.object_points, scene.behind) - scene.grid
     return to_frame, to_keyframe

@@ -139,7 +139,12 @@ class MovingObject:
 
     def coverage(self, points: Tensor, softness: float = 1.0) -> Tensor:
         """Share of a pixel of this width (LR pixels) that the object covers, (b, l, 1, h, w) in [0, 1]."""
-        return (0.5 - self.distance(points) / softness).clamp(0, 1)
+        return covered(self.distance(points), softness)
+
+
+def covered(distance: Tensor, softness: float = 1.0) -> Tensor:
+    """Share of a pixel of this width (LR pixels) that lies inside an edge at this distance."""
+    return (0.5 - distance / softness).clamp(0, 1)
 
 
 @dataclass(frozen=True)
@@ -155,6 +160,10 @@ class Scene:
     object_points: Tensor
     """(b, l, 2, h, w): a frame's pixels in the object's frame."""
     object: MovingObject
+    from_edge: Tensor
+    """(b, 1, 1, h, w): distance of the keyframe's pixels to the object's edge, negative inside."""
+    frames_from_edge: Tensor
+    """(b, l, 1, h, w): the same for each frame's pixels and the object where it then is."""
     grid: Tensor
     """(2, h, w)."""
 
@@ -165,21 +174,30 @@ class Scene:
         back = invert(path)
         behind = project(path, grid)
         offset = moving.offset[..., None, None]  # (b, l, 2, 1, 1)
-        return cls(behind, project(back, grid), project(back, grid + offset), behind - offset, moving, grid)
+        return cls(
+            behind=behind,
+            ahead=project(back, grid),
+            object_ahead=project(back, grid + offset),
+            object_points=behind - offset,
+            object=moving,
+            from_edge=moving.distance(grid.expand_as(behind[:, :1])),
+            frames_from_edge=moving.distance(behind - offset),
+            grid=grid,
+        )
 
     def exact(self) -> Correspondence:
         """The true maps: the object's inside it, the background's elsewhere; confidence 0 where nothing is seen."""
         grid = self.grid
-        covered = self.object.coverage(grid.expand_as(self.behind[:, :1]))  # (b, 1, 1, h, w) in the keyframe
+        cover = covered(self.from_edge)
         offset = self.object.offset[..., None, None]
         hidden = self.object.coverage(grid - offset)  # the object stands before the background
-        follows = covered > 0.5
+        follows = cover > 0.5
         to_frame = torch.where(follows, self.object_ahead, self.ahead)
-        on_object = self.object.coverage(self.object_points) > 0.5
+        on_object = self.frames_from_edge < 0
         to_keyframe = torch.where(on_object, self.object_points, self.behind)
         # Pixels on the edge mix object and background; they only go wrong once the two have moved apart.
         apart = offset.norm(dim=2, keepdim=True).clamp(max=1)
-        agreement = torch.where(follows, covered, (1 - covered) * (1 - hidden))
+        agreement = torch.where(follows, cover, (1 - cover) * (1 - hidden))
         visible = (1 - apart * (1 - agreement)) * inside(to_frame)
         return Correspondence(to_frame - grid, to_keyframe - grid, visible)
 
