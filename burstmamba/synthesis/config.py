@@ -54,6 +54,8 @@ class SynthesisConfig:
     """Strongest blend towards an S-shaped tone curve."""
     sharpening: tuple[float, float] = (-0.35, 0.35)
     """Unsharp mask (positive) to mild smoothing (negative)."""
+    sixteen_bit: float = 0.15
+    """Frames without JPEG that keep 16 bits."""
 
     # Nuisance.
     moving_object: float = 0.35

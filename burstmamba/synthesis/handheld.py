@@ -169,7 +169,9 @@ def _photograph(
         tone = dice.uniform(b, 1, 1, 1, 1, high=config.tone) * wide
         frames, target = colour.tone_curve(frames, tone), colour.tone_curve(target, tone[:, 0])
         frames = _finish(frames, processed, config, dice)
-    return (frames.clamp(0, 1) * 255).round() / 255, target
+    deep = wide & dice.chance(config.sixteen_bit, b, 1, 1, 1, 1)
+    white = torch.where(deep, 65535.0, 255.0)
+    return (frames.clamp(0, 1) * white).round() / white, target
 
 
 def _finish(frames: Tensor, processed: Tensor, config: SynthesisConfig, dice: Dice) -> Tensor:

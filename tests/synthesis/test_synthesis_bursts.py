@@ -127,6 +127,15 @@ def test_lights_saturate(smooth):
     assert share(0.0) == 0 and share(1.0) > 0.01
 
 
+@pytest.mark.parametrize(("share", "white"), [(0.0, 255), (1.0, 65535)])
+def test_depth(smooth, share, white):
+    config = replace(RGB, processed=1.0, jpeg=0.0, sixteen_bit=share)
+    levels = made(config, smooth).frames.double() * white
+    assert (levels - levels.round()).abs().max() < 0.01
+    if share:
+        assert (levels / 257 - (levels / 257).round()).abs().max() > 0.4
+
+
 def test_noise_range_favours_clean_bursts():
     config = replace(RGB, frames=2, processed=0.0)
     photos = torch.full((200, 3, config.source_size(8), config.source_size(8)), 0.5)
