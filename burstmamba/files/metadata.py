@@ -66,7 +66,6 @@ def clean_exif(exif: Image.Exif) -> bytes | None:
         tags = {tag: _writable(tag, value) for tag, value in found.items() if tag not in DROPPED_IN_EXIF}
         tags = {tag: value for tag, value in tags.items() if value is not None}
         if tags:
-            clean.get_ifd(directory).update(tags)
             clean[directory] = tags
     if not clean:
         return None
