@@ -9,13 +9,24 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import torch
-from torch import Tensor
+import torch._dynamo
+from torch import Tensor, nn
 
+from burstmamba.model.burst_stream import BurstStage
+from burstmamba.model.keyframe_stream import Block
 from burstmamba.training.step import Inputs, TrainStep
 
 logger = logging.getLogger(__name__)
 
 WARM_UP_STEPS = 3
+
+
+def compile_blocks(model: nn.Module) -> None:
+    """Fuse what lies between the matrix products and scans of each repeated block; equal blocks compile once."""
+    torch._dynamo.config.recompile_limit = 64  # one for each burst length and block
+    for module in model.modules():
+        if isinstance(module, Block | BurstStage):
+            module.compile(dynamic=False)
 
 
 class GraphStep(TrainStep):
@@ -31,6 +42,7 @@ class GraphStep(TrainStep):
             examples: makes a real batch for each burst length that will come.
         """
         self.graphs, self.buffers = {}, {}
+        compile_blocks(self.model)
         pool = torch.cuda.graph_pool_handle()
         with self.preserved():
             # The longest first: the others then fit into the memory that it took.

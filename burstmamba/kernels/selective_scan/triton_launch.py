@@ -26,8 +26,10 @@ class Tuning:
     backward_elements: int = 512
     unroll: int = 8
     """Tokens between two saved states, and tokens whose states live in registers in the backward walk."""
+    short_elements: int = 512
+    short_backward_elements: int = 512
     short_unroll: int = 7
-    """The same for short paths, which save nothing."""
+    """The same three for short paths, which save nothing."""
     warps: int = 1
     programs: int = 16
     """Programs a multiprocessor should get before a path is cut into chunks."""
@@ -127,7 +129,7 @@ def scan_forward(problem: Problem, save: bool, tuning: Tuning | None = None) -> 
     channels, short = x.shape[-1], tokens <= SHORT
     unroll = tuning.short_unroll if short else tuning.unroll
     save = save and not short
-    constants = problem.constants(tuning.elements)
+    constants = problem.constants(tuning.short_elements if short else tuning.elements)
     blocks = triton.cdiv(channels, constants["BLOCK"])
     segments = triton.cdiv(tokens, unroll)
     chunks, chunk_segments = cut_into_chunks(problem, blocks, segments, tuning)
@@ -166,7 +168,7 @@ def scan_backward(problem: Problem, saved: Tensor, dy: Tensor, tuning: Tuning | 
     x, dy, tokens, paths = problem.x, flat(dy, 2), problem.tokens, len(problem.codes)
     channels, short = x.shape[-1], tokens <= SHORT
     unroll = tuning.short_unroll if short else tuning.unroll
-    constants = problem.constants(tuning.backward_elements)
+    constants = problem.constants(tuning.short_backward_elements if short else tuning.backward_elements)
     blocks = triton.cdiv(channels, constants["BLOCK"])
     segments = triton.cdiv(tokens, unroll)
     chunks, chunk_segments = cut_into_chunks(problem, blocks, segments, tuning)
