@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+import os
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
 from typing import Callable
 
 import torch
+from torch import Tensor
 
 from burstmamba.burst import Burst
 from burstmamba.correspondence import Alignment, Correspondence, FrameReport, align_burst
+from burstmamba.runner import free_memory
 
 LARGE = 12_000_000
 """Pixels of all frames together from which on a burst is aligned in pairs."""
+
+BYTES_PER_PIXEL = 100
+"""Measured peak of aligning one pair, per pixel of a frame."""
 
 
 def align(burst: Burst, method: str, progress: Callable[[int, int], None] | None = None) -> Alignment:
@@ -37,20 +44,19 @@ def _in_pairs(burst: Burst, method: str, tell: Callable[[int, int], None]) -> Al
     there, back, trust = [zero], [zero], [torch.ones(1, h, w, dtype=torch.float16)]
     reports: list[FrameReport] = []
     notes: dict[str, None] = {}  # ordered and without repetition
-    for i in range(1, len(burst)):
-        tell(i - 1, len(burst) - 1)
-        pair = align_burst(burst.select([0, i]), method)
-        reports.extend([*([] if reports else pair.frames[:1]), replace(pair.frames[1], index=i)])
-        notes |= dict.fromkeys(note for note in pair.notes if not note.startswith("No other frame"))
-        if not pair.frames[1].kept:
-            continue
-        kept.append(i)
-        if any(gain != 1 for gain in pair.frames[1].gains):
-            changed[i] = pair.burst.frames[1].to(burst.frames.dtype)
-        maps = pair.correspondence
-        there.append(maps.to_frame[0, 1].half())
-        back.append(maps.to_keyframe[0, 1].half())
-        trust.append(torch.ones_like(trust[0]) if maps.confidence is None else maps.confidence[0, 1].half())
+    with ThreadPoolExecutor(pairs_at_once(h * w)) as pool:
+        pairs = pool.map(lambda i: _pair(burst, i, method), range(1, len(burst)))
+        for i, pair in enumerate(pairs, start=1):
+            tell(i - 1, len(burst) - 1)
+            reports.extend([*([] if reports else pair.reports[:1]), replace(pair.reports[1], index=i)])
+            notes |= dict.fromkeys(note for note in pair.notes if not note.startswith("No other frame"))
+            if not pair.reports[1].kept:
+                continue
+            kept.append(i)
+            if pair.frame is not None:
+                changed[i] = pair.frame
+            for pile, tensor in zip((there, back, trust), pair.maps, strict=True):
+                pile.append(tensor)
     if len(kept) == 1:
         notes["No other frame can be used: the keyframe alone is reconstructed."] = None
     if changed or len(kept) < len(burst):
@@ -61,7 +67,37 @@ def _in_pairs(burst: Burst, method: str, tell: Callable[[int, int], None]) -> Al
     return Alignment(burst, correspondence, tuple(reports), tuple(notes))
 
 
-def _pile(maps: list[torch.Tensor]) -> torch.Tensor:
+@dataclass(frozen=True)
+class _Pair:
+    """What is kept of the alignment of one frame with the keyframe."""
+
+    reports: tuple[FrameReport, ...]
+    notes: tuple[str, ...]
+    frame: Tensor | None = None
+    """(c, h, w) with matched exposure, where that changed it."""
+    maps: tuple[Tensor, ...] = ()
+    """There, back and confidence in half precision."""
+
+
+def _pair(burst: Burst, index: int, method: str) -> _Pair:
+    pair = align_burst(burst.select([0, index]), method)
+    if not pair.frames[1].kept:
+        return _Pair(pair.frames, pair.notes)
+    changed = any(gain != 1 for gain in pair.frames[1].gains)
+    frame = pair.burst.frames[1].to(burst.frames.dtype, copy=True) if changed else None
+    found = pair.correspondence
+    trust = torch.ones_like(found.to_frame[:, :, :1]) if found.confidence is None else found.confidence
+    maps = tuple(tensor[0, 1].half() for tensor in (found.to_frame, found.to_keyframe, trust))
+    return _Pair(pair.frames, pair.notes, frame, maps)
+
+
+def pairs_at_once(pixels: int) -> int:
+    """How many pairs to align at the same time: one on two cores, more where cores and memory allow."""
+    fits = free_memory(torch.device("cpu")) // (4 * BYTES_PER_PIXEL * pixels)
+    return max(1, min((os.cpu_count() or 1) // 2, fits, 8))
+
+
+def _pile(maps: list[Tensor]) -> Tensor:
     """(1, l, c, h, w), letting go of each map as soon as it is copied."""
     pile = torch.empty(1, len(maps), *maps[0].shape, dtype=maps[0].dtype)
     for i in reversed(range(len(maps))):

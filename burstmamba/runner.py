@@ -115,16 +115,16 @@ class Footprint:
     """Memory of the network, in floats per LR pixel: fitted to measured peaks (docs/decisions/0075)."""
 
     keyframe: float = 30.0
-    """Per keyframe channel."""
-    head: float = 48.0
-    """Per upsampler channel."""
-    burst: float = 20.0
+    """Per keyframe channel, beside the burst stream."""
+    burst: float = 34.0
     """Per burst channel and frame."""
+    head: float = 144.0
+    """Per upsampler channel, when the streams are done."""
 
     def bytes_per_pixel(self, config: ModelConfig, length: int) -> float:
         """Peak bytes for each LR pixel of a window of `length` frames, float32."""
         burst = self.burst * config.burst_channels * length if length > 1 else 0.0
-        return 4 * (self.keyframe * config.channels + self.head * config.head_channels + burst)
+        return 4 * max(self.keyframe * config.channels + burst, self.head * config.head_channels)
 
 
 def free_memory(device: torch.device) -> int:
