@@ -99,7 +99,8 @@ class Run:
         self.started = time.monotonic() if started is None else started
         self.listener = listener if self.processes.first else None
         self.snapshots = Snapshots(options.out / "checkpoints", recipe.keep)
-        self.place, self.reserve, self.scores = Place(), LEAST_RESERVE, None
+        self.place, self.reserve = Place(), LEAST_RESERVE
+        self.scores, self.scored_at = None, -1
         torch.manual_seed(seed_of(recipe.seed, "weights"))
         self.model = BurstMamba(recipe.model).to(device)
         if device.type == "cuda":
@@ -202,6 +203,7 @@ class Run:
             return False
         begun = time.monotonic()
         self.scores, picture = self.validation.score(self.ema)
+        self.scored_at = self.place.step
         write_picture(self.options.out / "pictures" / f"step-{self.place.step:08d}.png", picture)
         # The last validation and the last writing must fit into what is kept back of the budget.
         self.reserve = max(LEAST_RESERVE, 1.5 * (time.monotonic() - begun) + 2.0)
@@ -235,7 +237,7 @@ class Run:
 
     def finish(self, *, score: bool) -> None:
         """Validate once more and write the weights in the forms that others read."""
-        if score:
+        if score and self.scored_at != self.place.step:
             self.validate()
         if self.processes.first:
             save_checkpoint(self.options.out / "weights.safetensors", self.ema, notes=self.notes())
