@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 
 import torch
 import torch.nn.functional as F
@@ -75,20 +76,20 @@ def quantisation_tables(quality: Tensor) -> Tensor:
 def _quantise(planes: Tensor, tables: Tensor) -> Tensor:
     """Round the DCT coefficients of (b, n, c, H, W) planes to multiples of (b, 1, 1, 8, 8) tables, and go back."""
     *lead, height, width = planes.shape
-    dct = _dct_matrix(planes.device)
+    dct = _dct(planes.device)
     blocks = planes.reshape(*lead, height // 8, 8, width // 8, 8).transpose(-3, -2)  # (…, H/8, W/8, 8, 8)
-    coefficients = dct @ blocks @ dct.mT
-    steps = tables[:, :, :, None, None]
-    kept = dct.mT @ ((coefficients / steps).round() * steps) @ dct
-    return kept.transpose(-3, -2).reshape(planes.shape)
+    steps = tables.flatten(-2)[:, :, :, None, None]
+    kept = ((blocks.flatten(-2) @ dct.mT / steps).round() * steps) @ dct
+    return kept.unflatten(-1, (8, 8)).transpose(-3, -2).reshape(planes.shape)
 
 
-def _dct_matrix(device: torch.device) -> Tensor:
-    rows = [
-        [math.cos(math.pi / 8 * (i + 0.5) * k) * (math.sqrt(0.125) if k == 0 else 0.5) for i in range(8)]
-        for k in range(8)
-    ]
-    return constant(tuple(map(tuple, rows)), device)
+@lru_cache(maxsize=16)
+def _dct(device: torch.device) -> Tensor:
+    """(64, 64) orthogonal: a block of pixels, row by row, to its coefficients; one product for both directions."""
+    k = torch.arange(8, dtype=torch.float64)
+    line = torch.cos(math.pi / 8 * (k[None] + 0.5) * k[:, None]) / 2
+    line[0] /= math.sqrt(2)
+    return torch.kron(line, line).float().to(device)
 
 
 def _level(device: torch.device) -> Tensor:
