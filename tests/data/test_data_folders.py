@@ -113,6 +113,7 @@ def album(tmp_path):
     return folder
 
 
+@pytest.mark.slow
 def test_synthesize_command(album, tmp_path):
     (album / "bad.jpg").write_bytes(b"no")
     out = tmp_path / "out"
@@ -128,6 +129,7 @@ def test_synthesize_command(album, tmp_path):
     assert again.returncode == 2 and "is not empty; choose a new folder or add --force" in again.stderr
 
 
+@pytest.mark.slow
 def test_openburst_command(album, tmp_path):
     out = tmp_path / "bench"
     done = run("openburst", album, "-o", out, "--subsets", "still,raw")
