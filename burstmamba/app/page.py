@@ -12,6 +12,7 @@ from burstmamba.app.session import Cancelled, Session
 from burstmamba.app.uploads import UploadLimits
 from burstmamba.checkpoint import load_model
 from burstmamba.errors import InputError
+from burstmamba.files.shots import pictures_in
 from burstmamba.restore import Progress
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
