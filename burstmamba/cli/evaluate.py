@@ -143,13 +143,13 @@ def progress_display():
     """A progress bar on stderr for (stage, done, total) reports."""
     from contextlib import contextmanager
 
-    from rich.progress import MofNCompleteColumn, Progress, TimeRemainingColumn
+    from rich.progress import MofNCompleteColumn, Progress, TaskID, TimeRemainingColumn
 
     @contextmanager
     def display():
         with Progress(*Progress.get_default_columns()[:2], MofNCompleteColumn(), TimeRemainingColumn(),
                       console=Console(stderr=True), transient=True) as bar:  # fmt: skip
-            tasks: dict[str, int] = {}
+            tasks: dict[str, TaskID] = {}
 
             def show(stage: str, done: int, total: int) -> None:
                 if stage not in tasks:
@@ -163,16 +163,11 @@ def progress_display():
 
 def print_book(book: ScoreBook) -> None:
     """A table of means with their 95 % intervals."""
-    from burstmamba.evaluation.scores import summary_rows
+    from burstmamba.evaluation.scores import summaries
 
-    table = Table("subset", "protocol", "method", "images", "PSNR (dB)", "SSIM", "LPIPS", "s / burst")
-    for row in summary_rows(book):
-        low, high = row["psnr_interval"]
-        table.add_row(
-            row["subset"], row["protocol"], row["method"], str(row["images"]),
-            f"{row['psnr']:.2f} [{low:.2f}, {high:.2f}]", f"{row['ssim']:.4f}",
-            f"{row['lpips']:.4f}" if "lpips" in row else "-", f"{row['seconds']:.3f}" if "seconds" in row else "-",
-        )  # fmt: skip
+    table = Table("subset", "protocol", "method", "images", "PSNR (dB)", "SSIM", "LPIPS", "s / burst", "frames")
+    for row in summaries(book):
+        table.add_row(*row.cells())
     Console(width=None if Console().is_terminal else 140).print(table)
 
 

@@ -124,7 +124,17 @@ def find_pictures(folder: Path, image: str) -> dict[str, Path]:
     if not image:
         first = found[0].relative_to(found[0].parents[1])
         raise InputError(f"which burst? Say it with --image, for example --image {first.with_suffix('')}.")
-    return {path.relative_to(folder).parts[0]: path for path in found}
+    pictures = {path.relative_to(folder).parts[0]: path for path in found}
+    return dict(sorted(pictures.items(), key=lambda entry: reading_order(entry[0])))
+
+
+def reading_order(method: str) -> tuple[int, int, str]:
+    """Interpolation first, other methods, then the network by its number of frames."""
+    import re
+
+    if match := re.match(r"L=(\d+)", method):
+        return 2, int(match.group(1)), method
+    return (0 if method in ("nearest", "bicubic") else 1), 0, method
 
 
 def find_truth(benchmark: Path, image: str) -> Tensor:

@@ -40,6 +40,10 @@ class ClassicalSettings:
     """Weight of a shift by one more pixel."""
 
 
+SYNBURST_OPTICS = ClassicalSettings(lens=0.45, pixel=2)
+"""SyntheticBurst has no lens and averages the central 2×2 of each 4×4 after a bilinear warp."""
+
+
 def solve(
     frames: Tensor,
     correspondence: Correspondence,

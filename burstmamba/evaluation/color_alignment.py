@@ -52,7 +52,7 @@ def _flow(target: Tensor, prediction: Tensor) -> Tensor:
         return (bright * 255).round().byte().cpu().numpy()
 
     dis = cv2.DISOpticalFlow.create(cv2.DISOPTICAL_FLOW_PRESET_MEDIUM)
-    flow = dis.calc(grey(target), grey(prediction), None)
+    flow = dis.calc(grey(target), grey(prediction), np.zeros((*target.shape[-2:], 2), np.float32))
     return torch.from_numpy(np.ascontiguousarray(flow.transpose(2, 0, 1)))
 
 

@@ -128,8 +128,9 @@ class Evaluation:
     def _score_output(self, method: Method, item: Item, sample: Sample, book: ScoreBook) -> None:
         assert method.folder is not None
         try:
+            h, w = sample.target.shape[-2:]
             linear = sample.burst().camera.linear
-            picture = read_output(method.folder, item.subset, item.name, sample.target.shape[-2:], linear=linear)
+            picture = read_output(method.folder, item.subset, item.name, (h, w), linear=linear)
             self._score(method, [(item, sample)], picture[None], book)
         except InputError as error:
             book.problems[f"{method.label}: {item.subset}/{item.name}"] = str(error)

@@ -14,7 +14,7 @@ from burstmamba.data.sample import Sample
 from burstmamba.errors import InputError
 from burstmamba.evaluation.alignment_cache import AlignedBurst, AlignmentCache
 from burstmamba.evaluation.baselines import bicubic, nearest
-from burstmamba.evaluation.classical import ClassicalSettings, solve
+from burstmamba.evaluation.classical import SYNBURST_OPTICS, ClassicalSettings, solve
 from burstmamba.evaluation.treatment import TREATMENTS, treat
 from burstmamba.model.burstmamba import BurstMamba
 from burstmamba.runner import Footprint, free_memory
@@ -105,7 +105,7 @@ def reconstruct(
         scale: output pixels for each input pixel.
         centres: `half-pixel` or `corner`.
         linear: whether values are linear light.
-        classical: constants of the classical solver.
+        classical: constants of the classical solver; None takes the benchmark's optics.
 
     Returns:
         (b, 3, scale·h, scale·w) float32, not clamped.
@@ -116,7 +116,8 @@ def reconstruct(
         return nearest(frames[:, 0], scale)
     if method.kind == "classical":
         known = maps or Correspondence.identity(frames)
-        return solve(frames, known, linear=linear, scale=scale, centres=centres, settings=classical)
+        settings = classical or (SYNBURST_OPTICS if centres == "corner" else ClassicalSettings())
+        return solve(frames, known, linear=linear, scale=scale, centres=centres, settings=settings)
     if model is None:
         raise InputError("this method needs a network; give its weights.")
     return run_network(model, frames, maps)

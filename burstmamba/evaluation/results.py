@@ -16,7 +16,7 @@ from burstmamba.evaluation.ablation import TABLES
 from burstmamba.evaluation.ablation_report import load_results, markdown
 from burstmamba.evaluation.curves_table import length_differences
 from burstmamba.evaluation.protocol import PROTOCOLS
-from burstmamba.evaluation.scores import ScoreBook, summary_rows
+from burstmamba.evaluation.scores import ScoreBook, summaries
 
 OPENING = """# Results
 
@@ -66,16 +66,7 @@ def _scores_section(path: Path, book: ScoreBook) -> str:
     lines = [f"### {header.get('weights', 'baselines')} on {header.get('benchmark', '?')}\n", _origin(path, header), ""]
     lines.append("| subset | protocol | method | images | PSNR (dB) | SSIM | LPIPS | s a burst | frames used |")
     lines.append("|---|---|---|---|---|---|---|---|---|")
-    for row in summary_rows(book):
-        low, high = row["psnr_interval"]  # type: ignore[misc]
-        used = list(book.values(row["subset"], row["method"], row["protocol"], "frames").values())  # type: ignore[arg-type]
-        cells = [
-            row["subset"], row["protocol"], row["method"], row["images"],
-            f"{row['psnr']:.2f} [{low:.2f}, {high:.2f}]", f"{row['ssim']:.4f}",
-            f"{row['lpips']:.4f}" if "lpips" in row else "-", f"{row['seconds']:.3f}" if "seconds" in row else "-",
-            f"{sum(used) / len(used):.1f}" if used else "-",
-        ]  # fmt: skip
-        lines.append("| " + " | ".join(map(str, cells)) + " |")
+    lines += ["| " + " | ".join(row.cells()) + " |" for row in summaries(book)]
     lines += ["", *length_differences(book)]
     if book.problems:
         lines.append(f"Not scored: {len(book.problems)} outputs; {path.name} names them.\n")

@@ -105,21 +105,53 @@ def _compact(score: Score) -> dict[str, object]:
     return {name: round(value, 6) if isinstance(value, float) else value for name, value in row.items()}
 
 
-def summary_rows(book: ScoreBook) -> Iterable[dict[str, object]]:
-    """Mean and interval of every subset, method and protocol, for tables."""
+@dataclass(frozen=True)
+class Summary:
+    """One method on one subset under one protocol."""
+
+    subset: str
+    protocol: str
+    method: str
+    images: int
+    means: dict[str, float]
+    """The protocol's mean of each metric."""
+    intervals: dict[str, Interval]
+    """Of each metric, over images."""
+    seconds: float | None
+    """Mean time of a reconstruction."""
+    frames: float | None
+    """Mean number of frames used."""
+
+    def cells(self) -> list[str]:
+        """Subset, protocol, method, images, PSNR with its interval, SSIM, LPIPS, seconds, frames: for tables."""
+        spread = self.intervals["psnr"]
+        lpips = f"{self.means['lpips']:.4f}" if "lpips" in self.means else "-"
+        return [
+            self.subset,
+            self.protocol,
+            self.method,
+            str(self.images),
+            f"{self.means['psnr']:.2f} [{spread.low:.2f}, {spread.high:.2f}]",
+            f"{self.means['ssim']:.4f}",
+            lpips,
+            "-" if self.seconds is None else f"{self.seconds:.3f}",
+            "-" if self.frames is None else f"{self.frames:.1f}",
+        ]
+
+
+def summaries(book: ScoreBook) -> Iterable[Summary]:
+    """Mean and interval of every subset, protocol and method that has scores."""
     for subset in book.distinct("subset"):
         for rules in book.distinct("protocol"):
             for method in book.distinct("method"):
-                count = len(book.values(subset, method, rules))
-                if not count:
-                    continue
-                row: dict[str, object] = {"subset": subset, "protocol": rules, "method": method, "images": count}
-                for metric in METRICS:
-                    if book.values(subset, method, rules, metric):
-                        spread = book.interval(subset, method, rules, metric)
-                        row[metric] = book.mean(subset, method, rules, metric)
-                        row[f"{metric}_interval"] = [spread.low, spread.high]
-                seconds = list(book.values(subset, method, rules, "seconds").values())
-                if seconds:
-                    row["seconds"] = math.fsum(seconds) / len(seconds)
-                yield row
+                row = (subset, method, rules)
+                metrics = [metric for metric in METRICS if book.values(*row, metric)]
+                if metrics:
+                    means = {metric: book.mean(*row, metric) for metric in metrics}
+                    intervals = {metric: book.interval(*row, metric) for metric in metrics}
+                    extra = [_plain_mean(book.values(*row, name)) for name in ("seconds", "frames")]
+                    yield Summary(subset, rules, method, len(book.values(*row)), means, intervals, *extra)
+
+
+def _plain_mean(values: dict[str, float]) -> float | None:
+    return math.fsum(values.values()) / len(values) if values else None

@@ -15,7 +15,7 @@ from burstmamba.evaluation.benchmark import Benchmark, Item
 from burstmamba.evaluation.bootstrap import interval, paired_difference
 from burstmamba.evaluation.evaluate import Evaluation
 from burstmamba.evaluation.reconstruct import Method
-from burstmamba.evaluation.scores import Score, ScoreBook, summary_rows
+from burstmamba.evaluation.scores import Score, ScoreBook, summaries
 from burstmamba.evaluation.treatment import treat
 from burstmamba.model.burstmamba import BurstMamba
 from burstmamba.model.config import preset
@@ -196,9 +196,10 @@ def test_summary():
     book = ScoreBook({"benchmark": "x"})
     for image, value in (("a", 30.0), ("b", 32.0)):
         book.add(Score("still", image, "L=1", "openburst", value, 0.9, 0.1, seconds=0.5))
-    (row,) = summary_rows(book)
-    assert row["psnr"] == 31.0 and row["images"] == 2 and row["seconds"] == 0.5
-    assert row["psnr_interval"] == [30.0, 32.0]
+    (row,) = summaries(book)
+    assert row.means == {"psnr": 31.0, "ssim": 0.9, "lpips": 0.1} and row.images == 2 and row.seconds == 0.5
+    assert (row.intervals["psnr"].low, row.intervals["psnr"].high) == (30.0, 32.0)
+    assert row.cells()[4:] == ["31.00 [30.00, 32.00]", "0.9000", "0.1000", "0.500", "-"]
 
 
 def test_maps_are_asked_for_only_when_needed():

@@ -51,7 +51,7 @@ def plot_length(book: ScoreBook, path: Path) -> None:
             axes.errorbar(list(rows), means, yerr=bars, marker="o", capsize=3, label=f"{subset} ({rules})")
     axes.set_xlabel("frames L")
     axes.set_ylabel("PSNR (dB)")
-    axes.set_xticks(sorted({length for length in (1, 2, 5, 10, 14)}))
+    axes.set_xticks((1, 2, 5, 10, 14))
     axes.legend(frameon=False, fontsize=8)
     _save(figure, path)
 
@@ -70,7 +70,7 @@ def plot_tradeoff(path: Path, peers: Path | None = None, book: ScoreBook | None 
     quality = [row.paper[0] for row in LENGTHS.rows if row.paper]
     axes.plot(costs, quality, marker="o", color="tab:purple", label="BurstMamba, as published")
     for row, x, y in zip(LENGTHS.rows, costs, quality, strict=True):
-        axes.annotate(row.label, (x, y), textcoords="offset points", xytext=(6, -10), fontsize=8)
+        axes.annotate(row.label, (x, y), textcoords="offset points", xytext=(-6, 6), ha="right", fontsize=8)
     known = read_peers(peers) if peers else {}
     for name, (x, y) in known.items():
         axes.plot(x, y, marker="s", color="tab:gray")
