@@ -43,13 +43,16 @@ def _in_pairs(burst: Burst, method: str, tell: Callable[[int, int], None]) -> Al
     kept, changed = [0], {}
     there, back, trust = [zero], [zero], [torch.ones(1, h, w, dtype=torch.float16)]
     reports: list[FrameReport] = []
-    notes: dict[str, None] = {}  # ordered and without repetition
+    notes: dict[str, list[str]] = {}
     with ThreadPoolExecutor(pairs_at_once(h * w)) as pool:
         pairs = pool.map(lambda i: _pair(burst, i, method), range(1, len(burst)))
         for i, pair in enumerate(pairs, start=1):
             tell(i - 1, len(burst) - 1)
             reports.extend([*([] if reports else pair.reports[:1]), replace(pair.reports[1], index=i)])
-            notes |= dict.fromkeys(note for note in pair.notes if not note.startswith("No other frame"))
+            name = burst.names[i]
+            for note in pair.notes:
+                if not note.startswith("No other frame"):  # true of this pair, not of the burst
+                    notes.setdefault(note.removesuffix(f": {name}."), []).append(name)
             if not pair.reports[1].kept:
                 continue
             kept.append(i)
@@ -57,14 +60,15 @@ def _in_pairs(burst: Burst, method: str, tell: Callable[[int, int], None]) -> Al
                 changed[i] = pair.frame
             for pile, tensor in zip((there, back, trust), pair.maps, strict=True):
                 pile.append(tensor)
+    sentences = [note if note.endswith(".") else f"{note}: {', '.join(names)}." for note, names in notes.items()]
     if len(kept) == 1:
-        notes["No other frame can be used: the keyframe alone is reconstructed."] = None
+        sentences.append("No other frame can be used: the keyframe alone is reconstructed.")
     if changed or len(kept) < len(burst):
         burst = burst.select(kept)
         for i, frame in changed.items():
             burst.frames[kept.index(i)] = frame
     correspondence = Correspondence(_pile(there), _pile(back), _pile(trust))
-    return Alignment(burst, correspondence, tuple(reports), tuple(notes))
+    return Alignment(burst, correspondence, tuple(reports), tuple(sentences))
 
 
 @dataclass(frozen=True)

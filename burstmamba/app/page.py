@@ -49,7 +49,7 @@ class Page:
 
     def example(self, name: str, estimator: str, session: Session | None, progress: gr.Progress = PROGRESS):
         """An example was clicked."""
-        files = sorted(str(path) for path in (EXAMPLES / name).iterdir())
+        files = [str(path) for path in pictures_in(EXAMPLES / name)]
         return self.upload(files, estimator, session, progress)
 
     def choose_keyframe(self, estimator: str, session: Session | None, progress: gr.Progress = PROGRESS):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from restore_runs import scene, tiny_checkpoint, write_dng_burst
+from restore_runs import scene, tiny_checkpoint, write_burst, write_dng_burst
 from torch import nn
 
 import burstmamba.job as job_module
@@ -157,6 +157,21 @@ def test_a_large_burst_is_aligned_in_pairs(interpolation, burst, tmp_path, monke
     for one, other in zip(together.frames, apart.frames, strict=True):
         np.testing.assert_allclose(one["motion"], other["motion"], atol=0.1)
         assert one["index"] == other["index"] and one["kept"] == other["kept"]
+
+
+def test_notes_of_pairs_are_put_together(interpolation, tmp_path, monkeypatch):
+    import burstmamba.pairwise as pairwise
+
+    frames = write_burst(tmp_path / "drift", count=4)
+    for i in (1, 3):
+        darker = picture(frames / f"shot {i}.png") * 0.8
+        Image.fromarray(darker.astype(np.uint8)).save(frames / f"shot {i}.png")
+    Image.fromarray(scene(40, 48, seed=9)).save(frames / "shot 2.png")
+    monkeypatch.setattr(pairwise, "LARGE", 1)
+    apart = run_job(frames, None)
+    assert len(apart.notes) == 2 and len([frame for frame in apart.frames if frame["kept"]]) == 3
+    assert any(note.endswith("shot 1.png, shot 3.png.") for note in apart.notes)
+    assert any(note.startswith("shot 2.png is left out") for note in apart.notes)
 
 
 def test_the_report_is_json(interpolation, burst):
