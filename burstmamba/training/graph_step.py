@@ -26,7 +26,7 @@ def compile_blocks(model: nn.Module) -> None:
     torch._dynamo.config.recompile_limit = 64  # one for each burst length and block
     for module in model.modules():
         if isinstance(module, Block | BurstStage):
-            module.compile(dynamic=False)
+            module.compile(dynamic=None if isinstance(module, BurstStage) else False)
 
 
 class GraphStep(TrainStep):
@@ -88,4 +88,8 @@ class GraphStep(TrainStep):
         self.ema_weight.fill_(ema_weight)
         self.number.fill_(number)
         torch._foreach_copy_(self.buffers[length].tensors(), inputs.tensors())
+        self.replay(length)
+
+    def replay(self, length: int) -> None:
+        """Take the captured step on whatever its buffers hold."""
         self.graphs[length].replay()

@@ -12,6 +12,8 @@ from burstmamba.model.config import ModelConfig
 if TYPE_CHECKING:
     from burstmamba.synthesis import SynthesisConfig
 
+HARMLESS = ("validation", "log_every", "save_steps", "save_minutes", "keep", "bad_steps")
+"""Settings of a recipe that may change when a run is resumed: they do not decide its weights."""
 MAPS = ("given", "identity", "rounded", "prealigned")
 
 
@@ -139,5 +141,11 @@ class Recipe:
         return sum(phase.steps for phase in self.phases)
 
     def to_json(self) -> str:
-        """The recipe as kept beside a run: for people, and to refuse resuming with another one."""
+        """The recipe as kept beside a run."""
         return json.dumps(asdict(self), sort_keys=True)
+
+    def difference(self, stored: str) -> str | None:
+        """Name of a setting in which a stored recipe would give other weights; None when there is none."""
+        old, new = json.loads(stored), json.loads(self.to_json())
+        names = (name for name in sorted(old.keys() | new.keys()) if name not in HARMLESS)
+        return next((name for name in names if old.get(name) != new.get(name)), None)

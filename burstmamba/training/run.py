@@ -116,10 +116,10 @@ class Run:
         found = self.snapshots.latest()
         if found is None:
             return self._start()
-        if found.recipe != self.recipe.to_json():
+        if name := self.recipe.difference(found.recipe):
             raise InputError(
-                f"the run in {self.options.out} was started with other settings; resume it with the same recipe and "
-                "--set values, or start a new run with --warm-start."
+                f"the run in {self.options.out} was started with another setting of {name}; resume it with the same "
+                "recipe and --set values, or start a new run with --warm-start."
             )
         self.place = found.place
         restore_weights(self.model, found.model)

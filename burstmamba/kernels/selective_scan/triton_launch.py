@@ -21,19 +21,19 @@ SHORT = 16
 class Tuning:
     """Sizes that decide speed, never the result."""
 
-    elements: int = 512
+    elements: int = 256
     """State elements (channels x states) of a program's forward walk."""
-    backward_elements: int = 512
-    unroll: int = 8
+    backward_elements: int = 256
+    unroll: int = 4
     """Tokens between two saved states, and tokens whose states live in registers in the backward walk."""
     short_elements: int = 512
     short_backward_elements: int = 512
     short_unroll: int = 7
     """The same three for short paths, which save nothing."""
     warps: int = 1
-    programs: int = 16
+    programs: int = 32
     """Programs a multiprocessor should get before a path is cut into chunks."""
-    workers: int = 16
+    workers: int = 32
     """Programs a multiprocessor gets at most; beyond that a program walks several sequences."""
 
 
