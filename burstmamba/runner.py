@@ -24,11 +24,12 @@ CPU_BUDGET = 1536 * 2**20
 class Runner:
     """Calls `model` on windows that lie in CPU memory and brings the result back there."""
 
-    def __init__(self, model: nn.Module, *, graphs: bool = True) -> None:
+    def __init__(self, model: nn.Module) -> None:
         self.model = model.eval()
         parameter = next(model.parameters(), None)
         self.device = torch.device("cpu") if parameter is None else parameter.device
-        self.graphs = graphs and self.device.type == "cuda"
+        self.graphs = False
+        """Whether windows run as CUDA graphs; only ever set for a CUDA device."""
         self.captured: dict[tuple[int, ...], Graph] = {}
 
     @property
