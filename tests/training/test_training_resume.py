@@ -15,11 +15,12 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors import safe_open
-from training_toys import PHASE, RECIPE, ToySource, toy_run, toy_train
+from training_toys import PHASE, RECIPE, ToySource, toy_run, toy_train, toy_validation
 
 from burstmamba.errors import InputError
 from burstmamba.training import snapshot
 from burstmamba.training.logbook import read_logbook
+from burstmamba.training.run import Run, RunOptions
 from burstmamba.training.snapshot import read_snapshot
 from burstmamba.training.trainer import train
 
@@ -70,7 +71,7 @@ def start(out: Path, steps: int) -> subprocess.Popen[bytes]:
 @pytest.mark.slow
 def test_killed_at_a_random_moment(tmp_path):
     """kill -9, twice, then resume: the weights of the run that was never killed."""
-    steps, moment = 24, random.Random()
+    steps, moment = 16, random.Random()
     assert start(tmp_path / "whole", steps).wait(timeout=120) == 0
     for _ in range(2):
         process = start(tmp_path / "cut", steps)
@@ -187,12 +188,25 @@ def test_errors_of_resuming(tmp_path):
     toy_train(tmp_path)
     with pytest.raises(InputError, match=r"already holds a run \(step-00000008\); go on with --resume"):
         toy_run(tmp_path)
-    with pytest.raises(InputError, match="was started with other settings"):
+    with pytest.raises(InputError, match="was started with another setting of seed; resume it with the same recipe"):
         toy_run(tmp_path, replace(RECIPE, seed=5), resume=True)
+    assert toy_run(tmp_path, replace(RECIPE, keep=1, log_every=7), resume=True).finished
     for path in (tmp_path / "checkpoints").glob("step-*"):
         path.write_bytes(b"nothing")
     with pytest.raises(InputError, match=r"none of the 3 checkpoints in .* can be read"):
         toy_run(tmp_path, resume=True)
+
+
+def test_tensorboard_gets_numbers_and_pictures(tmp_path):
+    pytest.importorskip("tensorboard", reason="TensorBoard is an extra")
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    run = Run(RECIPE, RunOptions(out=tmp_path, tensorboard=True), toy_validation(RECIPE), torch.device("cpu"))
+    train(run, ToySource())
+    events = EventAccumulator(str(tmp_path / "tensorboard")).Reload()
+    scored = [line["burst"] for line in read_logbook(tmp_path) if line["kind"] == "validation"]
+    assert [event.value for event in events.Scalars("validation/burst")] == pytest.approx(scored, rel=1e-5)
+    assert len(events.Images("validation")) == len(scored)
 
 
 def test_logbook_survives_a_cut_line(tmp_path):

@@ -75,8 +75,12 @@ def toy_sample(batch: int, frames: int, patch: int, seed: int) -> Sample:
     return Sample(torch.stack(views, dim=1), target, Correspondence(maps, -maps))
 
 
+def toy_validation(recipe: Recipe) -> ValidationSet:
+    return ValidationSet(toy_sample(2, 3, 8, seed=99), recipe.model)
+
+
 def toy_run(out: Path, recipe: Recipe = RECIPE, *, validate: bool = True, **options: object) -> Run:
-    validation = ValidationSet(toy_sample(2, 3, 8, seed=99), recipe.model) if validate else None
+    validation = toy_validation(recipe) if validate else None
     settings = RunOptions(out=out, tensorboard=False, **options)  # type: ignore[arg-type]
     return Run(recipe, settings, validation, torch.device("cpu"))
 
