@@ -58,6 +58,10 @@ def evaluate(
         return
     benchmark = open_benchmark(Path(dataset), layout, mosaics=model is not None and model.config.in_channels == 1)
     benchmark = benchmark.select(names(subset) or None, limit)
+    if model is not None:
+        whole, benchmark = benchmark, benchmark.fitting(model.config.centres)
+        for name in [name for name in whole.subsets if name not in benchmark.subsets]:
+            Console(stderr=True).print(f"{name} left out: its pixel centres are not the network's.", highlight=False)
     if protocol:
         benchmark = benchmark.with_protocols(names(protocol))
     metric = open_lpips(lpips, lpips_backbone, lpips_heads, device)

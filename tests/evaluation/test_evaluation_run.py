@@ -148,6 +148,14 @@ def test_selection():
         benchmark().select(["noisy"])
 
 
+def test_only_fitting_grids_are_scored():
+    corner = Item("raw-synburst", "00", ("synburst-linear",), "corner", lambda: sample(0))
+    mixed = Benchmark("mixed", (*benchmark(1).items, corner))
+    assert mixed.fitting("half-pixel").subsets == ["still"] and mixed.fitting("corner").subsets == ["raw-synburst"]
+    with pytest.raises(InputError, match="targets have half-pixel centres and this network writes corner ones"):
+        benchmark().fitting("corner")
+
+
 def test_treatments():
     one = sample(0)
     frames, maps = one.frames, one.exact

@@ -73,9 +73,10 @@ def contribution_picture(model: BurstMamba, burst: Burst, maps: Correspondence) 
     pictures = [("keyframe", keyframe)]
     for index, stage in enumerate(contributions):
         picture = stage[0].cpu()
-        correlation = edge_correlation(picture, keyframe)
-        scaled = (picture / picture.quantile(0.995).clamp_min(1e-12)).clamp(0, 1)
-        pictures.append((f"stage {index + 1}, follows edges {correlation:+.2f}", scaled.expand(3, -1, -1)))
+        largest = picture.quantile(0.995)
+        added = f"follows edges {edge_correlation(picture, keyframe):+.2f}" if largest > 0 else "adds nothing"
+        scaled = (picture / largest.clamp_min(1e-12)).clamp(0, 1)
+        pictures.append((f"stage {index + 1}: {added}", scaled.expand(3, -1, -1)))
     return grid(pictures, columns=min(4, len(pictures)), zoom=_zoom(burst))
 
 
@@ -96,9 +97,9 @@ def maps_picture(burst: Burst, maps: Correspondence, frame: int = 1) -> Image.Im
         (f"frame {frame}", images[frame]),
         ("gathered: frame in the keyframe's view", gathered),
         ("scattered back", scattered),
-        (f"keyframe → frame, up to {largest:.1f} px", flow_colours(forward, largest)),
-        ("frame → keyframe", flow_colours(back, largest)),
-        ("gathered − keyframe (×2)", difference),
+        (f"keyframe to frame, up to {largest:.1f} px", flow_colours(forward, largest)),
+        ("frame to keyframe", flow_colours(back, largest)),
+        ("gathered - keyframe, times 2", difference),
     ]
     if pair.confidence is not None:
         pictures.append(("confidence", pair.confidence[0, 1].expand(3, -1, -1)))
