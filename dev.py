@@ -32,10 +32,11 @@ def installed_torch() -> str | None:
 
 def set_up(extras: str) -> None:
     """Make `.venv` hold the package with these extras; quick when nothing changed."""
-    if sys.version_info < (3, 11):
+    if sys.version_info < (3, 11):  # noqa: UP036 (this runs before the package says so)
         sys.exit(f"BurstMamba needs Python 3.11 or newer, this is {sys.version.split()[0]}.")
-    files = [ROOT / "pyproject.toml", ROOT / "setup.py", *sorted((ROOT / "burstmamba").rglob("*.cpp"))]
-    state = hashlib.sha256(b"".join(file.read_bytes() for file in files if file.exists()) + extras.encode()).hexdigest()
+    sources = [path for pattern in ("*.cpp", "*.h") for path in sorted((ROOT / "burstmamba" / "kernels").rglob(pattern))]
+    files = [ROOT / "pyproject.toml", ROOT / "setup.py", *sources]
+    state = hashlib.sha256(b"".join(file.read_bytes() for file in files) + extras.encode()).hexdigest()
     stamp = ENVIRONMENT / f"burstmamba-{extras}"
     if stamp.exists() and stamp.read_text() == state:
         return
@@ -54,7 +55,7 @@ def set_up(extras: str) -> None:
 def demo(rest: list[str]) -> int:
     """Super-resolve the burst that ships with the package and say where the picture is."""
     set_up("app")
-    burst, out = ROOT / "burstmamba" / "examples" / "rgb", ROOT / "demo-out"
+    burst, out = ROOT / "burstmamba" / "examples" / "fig", ROOT / "demo-out"
     out.mkdir(exist_ok=True)
     command = [PYTHON, "-m", "burstmamba", "restore", str(burst), "-o", str(out / "restored.png")]
     command += ["--compare", str(out / "compare.png"), "--force", *rest]
