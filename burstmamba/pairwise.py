@@ -44,7 +44,9 @@ def _in_pairs(burst: Burst, method: str, tell: Callable[[int, int], None]) -> Al
     there, back, trust = [zero], [zero], [torch.ones(1, h, w, dtype=torch.float16)]
     reports: list[FrameReport] = []
     notes: dict[str, list[str]] = {}
-    with ThreadPoolExecutor(pairs_at_once(h * w)) as pool:
+    workers = min(pairs_at_once(h * w), len(burst) - 1)
+    threads = max(1, torch.get_num_threads() // workers)  # of each worker
+    with ThreadPoolExecutor(workers, initializer=torch.set_num_threads, initargs=(threads,)) as pool:
         pairs = pool.map(lambda i: _pair(burst, i, method), range(1, len(burst)))
         for i, pair in enumerate(pairs, start=1):
             tell(i - 1, len(burst) - 1)
@@ -98,7 +100,7 @@ def _pair(burst: Burst, index: int, method: str) -> _Pair:
 def pairs_at_once(pixels: int) -> int:
     """How many pairs to align at the same time: one on two cores, more where cores and memory allow."""
     fits = free_memory(torch.device("cpu")) // (4 * BYTES_PER_PIXEL * pixels)
-    return max(1, min((os.cpu_count() or 1) // 2, fits, 8))
+    return max(1, min((os.cpu_count() or 1) - 1, fits))
 
 
 def _pile(maps: list[Tensor]) -> Tensor:

@@ -110,6 +110,7 @@ class Restoration:
         self.ensemble = ensemble
         self.report = RestoreReport(device=str(self.runner.device), precision=self.runner.precision, ensemble=ensemble)
         self.burst, self.maps = self._align(burst, correspondence)
+        self._move_near()
         self.mirror = burst.camera.cfa is not None
         self.crop = crop or Box(0, 0, *self.burst.size)
         self._set_tile(tile or fitting_tile(self.config, len(self.burst), self.runner.device))
@@ -121,7 +122,7 @@ class Restoration:
 
     def keyframe(self) -> Tensor:
         """(3, h, w) float32: the crop of the keyframe as it came, a mosaic demosaicked simply."""
-        frame, crop = self.burst.frames[0].float(), self.crop
+        frame, crop = self.burst.frames[0].float().cpu(), self.crop
         if self.mirror:
             from burstmamba.files.mosaic import mosaic_to_rgb
 
@@ -161,7 +162,7 @@ class Restoration:
         """How long `bands` will take, judged from a small window of the burst."""
         h, w = self.burst.size
         side = min(48, h, w)
-        frames, maps = cut_burst(self.burst.frames, self.maps, Box(0, 0, side, side), mirror=self.mirror)
+        frames, maps = cut_burst(self.frames, self.maps, Box(0, 0, side, side), mirror=self.mirror)
         pixels = self.report.tiles * self.rows.size * self.columns.size
         return self.runner.seconds_per_pixel(frames, maps) * pixels * (len(TURNS) if self.ensemble else 1)
 
@@ -188,6 +189,13 @@ class Restoration:
         self.report.seconds["align"] = time.perf_counter() - start
         return burst, maps if len(burst) > 1 else None
 
+    def _move_near(self) -> None:
+        """Keep frames and maps on a GPU that has room for them: cutting windows there costs next to nothing."""
+        maps = 0 if self.maps is None else self.maps.to_frame.nbytes + self.maps.to_keyframe.nbytes
+        device = self.runner.near(self.burst.frames.nbytes + maps)
+        self.frames = self.burst.frames.to(device)
+        self.maps = None if self.maps is None else self.maps.to(device)
+
     def _set_tile(self, tile: int) -> None:
         """Lay windows over the crop and a margin around it; they start on a red pixel of a mosaic."""
         spans, origin = [], []
@@ -208,14 +216,15 @@ class Restoration:
     def _bands_from(self, first: int) -> Iterator[Tensor]:
         """The rows from LR row `first` of the crop on, each band as soon as no further window touches it."""
         rows, columns, s = self.rows, self.columns, self.config.scale
-        feather_y, feather_x = rows.weights(s), columns.weights(s)
         left_edge = (self.crop.left - self.origin[1]) * s
         done = self.crop.top - self.origin[0] + first  # from here on, rows count from the first window
         end = self.crop.top - self.origin[0] + self.crop.height
-        total, previous = torch.zeros(3, rows.size * s, columns.length * s), 0
+        device = self.runner.device
+        feather_y, feather_x = rows.weights(s).to(device), columns.weights(s).to(device)
+        total, previous = torch.zeros(3, rows.size * s, columns.length * s, device=device), 0
         for i, top in enumerate(rows.starts):
             keep = total[:, (top - previous) * s :]
-            total = torch.cat((keep, torch.zeros(3, (top - previous) * s, total.shape[2])), dim=1)
+            total = torch.cat((keep, torch.zeros_like(total[:, : (top - previous) * s])), dim=1)
             previous = top
             for j, left in enumerate(columns.starts):
                 if done < top + rows.size:
@@ -225,7 +234,7 @@ class Restoration:
             if settled > done:
                 band = total[:, (done - top) * s : (settled - top) * s, left_edge : left_edge + self.size[1]]
                 done = settled
-                yield band.clone()
+                yield band.to("cpu", copy=True)
         self._tell(self.report.tiles)
 
     def _tell(self, tiles: float) -> None:
@@ -241,9 +250,9 @@ class Restoration:
         y, x = self.origin[0] + rows.starts[i], self.origin[1] + columns.starts[j]
         core = rows.core(i, self.crop.top - y, self.crop.height), columns.core(j, self.crop.left - x, self.crop.width)
         box = Box(y, x, height, width, core)
-        frames, maps = cut_burst(self.burst.frames, self.maps, box, mirror=self.mirror)
+        frames, maps = cut_burst(self.frames, self.maps, box, mirror=self.mirror)
         turns = TURNS if self.ensemble else TURNS[:1]
-        mean = torch.zeros(3, height * s, width * s)
+        mean = torch.zeros(3, height * s, width * s, device=self.runner.device)
         for k, turn in enumerate(turns):
             before = i * len(columns.starts) + j + k / len(turns)
             self._tell(before)

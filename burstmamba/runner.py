@@ -22,7 +22,7 @@ CPU_BUDGET = 1536 * 2**20
 
 
 class Runner:
-    """Calls `model` on windows that lie in CPU memory and brings the result back there."""
+    """Calls `model` on windows, wherever they lie."""
 
     def __init__(self, model: nn.Module) -> None:
         self.model = model.eval()
@@ -39,17 +39,17 @@ class Runner:
 
     @torch.inference_mode()
     def __call__(self, frames: Tensor, maps: Correspondence | None) -> Tensor:
-        """(1, l, c, h, w) and its maps → (3, s·h, s·w) float32 on the CPU."""
+        """(1, l, c, h, w) and its maps, on any device → (3, s·h, s·w) float32 on the model's device."""
         if self.device.type != "cuda":
             return self.model(frames, maps)[0].float()
         if not self.graphs:
             frames, maps = frames.to(self.device), None if maps is None else maps.to(self.device)
             with torch.autocast("cuda", torch.bfloat16):
-                return self.model(frames, maps)[0].float().cpu()
+                return self.model(frames, maps)[0].float()
         shape = tuple(frames.shape)
         if shape not in self.captured:
-            self.captured[shape] = Graph(self.model, frames.to(self.device), maps)
-        return self.captured[shape](frames, maps)[0].float().cpu()
+            self.captured[shape] = Graph(self.model, frames, maps, self.device)
+        return self.captured[shape](frames, maps)[0].float()
 
     @contextmanager
     def watched(self, tell: Callable[[float], None]) -> Iterator[None]:
@@ -66,6 +66,10 @@ class Runner:
             for hook in hooks:
                 hook.remove()
 
+    def near(self, size: int) -> torch.device:
+        """Where `size` bytes of frames and maps are kept: on the model's device if that leaves room for its work."""
+        return self.device if size < free_memory(self.device) // 4 else torch.device("cpu")
+
     def release(self) -> None:
         """Give captured graphs and cached GPU memory back, before a retry with smaller windows."""
         self.captured.clear()
@@ -78,7 +82,7 @@ class Runner:
         maps = None if maps is None else maps.crop(0, 0, side, side)
         graphs, self.graphs = self.graphs, False
         start = time.perf_counter()
-        self(frames, maps)
+        self(frames, maps).cpu()
         self.graphs = graphs
         return (time.perf_counter() - start) / (frames.shape[-2] * frames.shape[-1])
 
@@ -86,9 +90,9 @@ class Runner:
 class Graph:
     """The network captured once for one window shape: replaying skips the launch cost of some thousand kernels."""
 
-    def __init__(self, model: nn.Module, frames: Tensor, maps: Correspondence | None) -> None:
-        self.frames = frames
-        self.maps = None if maps is None else maps.to(frames.device)
+    def __init__(self, model: nn.Module, frames: Tensor, maps: Correspondence | None, device: torch.device) -> None:
+        self.frames = frames.to(device, copy=True)
+        self.maps = None if maps is None else maps.apply(lambda tensor: tensor.to(device, copy=True))
         stream = torch.cuda.Stream()
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream), torch.autocast("cuda", torch.bfloat16, cache_enabled=False):

@@ -89,8 +89,8 @@ def cut(picture: Tensor, top: int, left: int, height: int, width: int, *, mirror
     h, w = picture.shape[-2:]
     if top >= 0 and left >= 0 and top + height <= h and left + width <= w:
         return picture[..., top : top + height, left : left + width]
-    rows = border_index(top, height, h, mirror=mirror)
-    columns = border_index(left, width, w, mirror=mirror)
+    rows = border_index(top, height, h, mirror=mirror).to(picture.device)
+    columns = border_index(left, width, w, mirror=mirror).to(picture.device)
     return picture[..., rows[:, None], columns]
 
 
@@ -143,7 +143,7 @@ def cut_burst(
     for dx, dy in seen[1:, :, *box.core].mean((-2, -1)).tolist():
         right = follow(box.left, box.width, box.core[1], w, dx)
         offsets.append((right, follow(box.top, box.height, box.core[0], h, dy)))
-    moved = torch.tensor(offsets, dtype=torch.float32).view(-1, 2, 1, 1)
+    moved = torch.tensor(offsets, dtype=torch.float32, device=seen.device).view(-1, 2, 1, 1)
     windows, back = [], []
     for frame, to_keyframe, (dx, dy) in zip(frames, maps.to_keyframe[0], offsets, strict=True):
         windows.append(box.cut(frame, dy, dx, mirror=mirror).float())
