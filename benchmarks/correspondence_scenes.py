@@ -93,7 +93,7 @@ def render(
         blurred: this frame is badly blurred: the camera moves by 8 pixels while it is exposed.
     """
     rng = np.random.default_rng(seed)
-    linear = _decode(photo.double())
+    linear = _decode(photo.float())
     views = [np.eye(3)] + [_camera(rng, size, motion) for _ in range(frames - 1)]  # frame → keyframe, pixels
     drifts = [torch.zeros(2)] + [
         torch.from_numpy(rng.uniform(-1, 1, 2)) * motion.object_shift for _ in range(frames - 1)
@@ -174,7 +174,7 @@ def _look(photo: Tensor, points: Tensor, origin: Tensor) -> Tensor:
     """Light of the photograph at keyframe coordinates (2, h, w)."""
     position = SCALE * (points + 0.5) - 0.5 + origin.view(2, 1, 1)
     extent = torch.tensor([photo.shape[2] - 1, photo.shape[1] - 1]).view(2, 1, 1)
-    grid = (2 * position / extent - 1).permute(1, 2, 0)[None]
+    grid = (2 * position / extent - 1).permute(1, 2, 0)[None].float()
     return F.grid_sample(photo[None], grid, "bicubic", "reflection", align_corners=True)[0].clamp(0, 1)
 
 

@@ -20,7 +20,7 @@ from burstmamba.errors import InputError
 log = logging.getLogger(__name__)
 
 SMALLEST_CONFIDENCE = 0.2
-SMALLEST_SHARPNESS = 0.5
+SMALLEST_SHARPNESS = 0.62
 SMALLEST_OVERLAP = 0.25
 
 

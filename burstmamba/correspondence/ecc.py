@@ -36,6 +36,8 @@ class Level:
     """(n)."""
     slope: Tensor
     """(n): gradient magnitude per pixel."""
+    texture: Tensor
+    """(n) in [0, 1]: share of the slope's energy that is not noise."""
     jacobian: Tensor
     """(n, 8)."""
     frame: np.ndarray
@@ -58,17 +60,24 @@ def reduce_plane(plane: Tensor, factor: int) -> Tensor:
     return plane if factor == 1 else F.avg_pool2d(plane[None, None], factor)[0, 0]
 
 
-def prepare(keyframe: Tensor, sigma: float) -> list[Level]:
-    """The keyframe's pyramid, coarsest first; `sigma` is the smoothing of the finest level in pixels."""
+def prepare(keyframe: Tensor, sigma: float, noise: float = 0.0) -> list[Level]:
+    """The keyframe's pyramid, coarsest first.
+
+    Args:
+        keyframe: (h, w).
+        sigma: smoothing of the finest level in pixels.
+        noise: standard deviation of a pixel's noise; slopes that it explains are not taken for texture.
+    """
     factors = [f for f in (16, 8, 4, 2) if min(keyframe.shape) // f >= SMALLEST_LEVEL]
     steps = [(f, 1.0) for f in factors] + [(1, 2 * sigma), (1, sigma)]
-    return [_level(keyframe, factor, width) for factor, width in steps]
+    return [_level(keyframe, factor, width, noise / factor) for factor, width in steps]
 
 
-def _level(keyframe: Tensor, factor: int, sigma: float) -> Level:
+def _level(keyframe: Tensor, factor: int, sigma: float, noise: float) -> Level:
     plane = smooth(reduce_plane(keyframe, factor), sigma)
     gx, gy = gradients(plane)
     slope = (gx.square() + gy.square()).sqrt()
+    noise_slope = noise**2 / (4 * np.pi * sigma**4)  # mean squared slope of white noise behind the Gaussian
     index = _steepest(slope, POINTS)
     h, w = plane.shape
     y, x = (index // w).float(), (index % w).float()
@@ -84,6 +93,7 @@ def _level(keyframe: Tensor, factor: int, sigma: float) -> Level:
         points=torch.stack((x, y), -1),
         values=plane.flatten()[index],
         slope=slope.flatten()[index],
+        texture=(1 - 3 * noise_slope / slope.flatten()[index].square().clamp(min=1e-12)).clamp(min=0),
         jacobian=torch.stack(columns, -1),
         frame=frame,
     )
@@ -138,7 +148,7 @@ def _refine_level(level: Level, plane: Tensor, matrix: np.ndarray, model: str) -
         t, i, j = level.values[inside], values[inside], level.jacobian[inside][:, active]
         variance, scale = _variance(t, i, level.slope[inside], scale)
         system = torch.cat((j, -i[:, None], -torch.ones_like(i)[:, None]), 1)
-        weighted = system * variance.reciprocal()[:, None]
+        weighted = system * (level.texture[inside] / variance)[:, None]
         normal = (weighted.T @ system).double()
         covariance, singular = torch.linalg.inv_ex(normal + 1e-9 * normal.diagonal().mean() * torch.eye(len(normal)))
         if singular:

@@ -33,9 +33,9 @@ log = logging.getLogger(__name__)
 
 METHODS = ("auto", "homography", "dense", "raft-small", "raft-large", "identity")
 # Below this correlation of details a frame shows something else; it is given no confidence at all.
-SMALLEST_CORRELATION = 0.3
+SMALLEST_CORRELATION = 0.5
 # `auto` looks for local motion when more than this share of the view contradicts the homography.
-LOCAL_SHARE = 0.002
+LOCAL_SHARE = 0.005
 
 
 @dataclass(frozen=True)
@@ -149,8 +149,10 @@ def _local(
     doubt = trust.disagreement(keyframe, warped, noise)
     if method in ("homography", "identity") or min(frame.shape) < 16:
         return None, None, doubt
-    if method == "auto" and float((doubt[trust.in_view(whole)] > trust.HALF_TRUST).float().mean()) < LOCAL_SHARE:
-        return None, None, doubt
+    if method == "auto":
+        contradicted = float((doubt[trust.in_view(whole)] > trust.HALF_TRUST).float().mean())
+        if motion.model == "identity" or not contradicted > LOCAL_SHARE:
+            return None, None, doubt
     f, g = local_motion(keyframe, frame, motion, flow)
     followed = sample_at(frame[None, None], compose_to_frame(motion.matrix, f)[None])[0, 0]
     doubt_local = trust.disagreement(keyframe, followed, noise)

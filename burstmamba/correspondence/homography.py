@@ -19,7 +19,7 @@ log = logging.getLogger(__name__)
 SIFT_SIDE = 800  # features are looked for on planes of at most this size; ECC does the rest
 ENOUGH_MATCHES = {"homography": 16, "affine": 8}
 # A model whose expected error at the corners is above this gives way to a simpler one.
-WORST_DEVIATION = 0.3
+WORST_DEVIATION = {"homography": 0.3, "affine": 0.3, "translation": 1.0}
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ def estimate_global_motion(planes: Luma) -> list[GlobalMotion]:
         log.warning("the keyframe has no texture to align to: the frames are taken as they are")
         return motions * len(planes.planes)
     sigma = smoothing(planes.noise)
-    levels = ecc.prepare(keyframe, sigma)
+    levels = ecc.prepare(keyframe, sigma, planes.noise)
     features = _features(keyframe, sigma)
     for index, plane in enumerate(planes.planes[1:], start=1):
         motions.append(_estimate_one(keyframe, plane, levels, features, sigma, index))
@@ -83,7 +83,7 @@ def smoothing(noise: float) -> float:
 
 
 def has_texture(plane: Tensor, noise: float) -> bool:
-    """Whether anything but noise is seen: some hundredth of the plane has slopes beyond what noise gives."""
+    """Whether anything but noise is seen: a hundredth of the plane has slopes far beyond what noise gives."""
     if min(plane.shape) < 8:
         return False
     sigma = 2.0
@@ -91,8 +91,8 @@ def has_texture(plane: Tensor, noise: float) -> bool:
     strength = (gx.square() + gy.square()).flatten()
     # Slope variance of white noise behind a Gaussian of this width, per axis.
     expected = noise**2 / (8 * np.pi * sigma**4) * 2
-    top = torch.quantile(strength[:: max(1, len(strength) // 1_000_000)], 0.95)
-    return bool(top > max(12 * expected, 1e-8))
+    top = torch.quantile(strength[:: max(1, len(strength) // 1_000_000)], 0.99)
+    return bool(top > max(15 * expected, 1e-8))
 
 
 def _estimate_one(keyframe, plane, levels, features, sigma: float, index: int) -> GlobalMotion:
@@ -102,7 +102,7 @@ def _estimate_one(keyframe, plane, levels, features, sigma: float, index: int) -
     start, model = _start(keyframe, plane, features, sigma)
     for simpler in list(ecc.MODELS)[list(ecc.MODELS).index(model) :]:
         refined = ecc.refine(levels, plane, start, simpler)
-        if refined.deviation <= WORST_DEVIATION and _plausible(refined.matrix, plane.shape):
+        if refined.deviation <= WORST_DEVIATION[simpler] and _plausible(refined.matrix, plane.shape):
             if simpler != "homography":
                 log.info("frame %d: too little texture for a homography, aligned by %s", index, simpler)
             return GlobalMotion(refined.matrix, simpler)
