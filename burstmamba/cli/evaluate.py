@@ -26,7 +26,7 @@ def evaluate(
         str, typer.Option(help="auto, homography, dense, raft-small, raft-large, identity, exact; comma-separated.")
     ] = "auto",
     treatment: Annotated[
-        str, typer.Option(help="none, rounded, prealigned, copies, shuffle, reverse; comma-separated.")
+        str, typer.Option(help="none, unaligned, rounded, prealigned, copies, shuffle, reverse; comma-separated.")
     ] = "none",
     baselines: Annotated[str, typer.Option(help="bicubic, nearest, classical; comma-separated, or none.")] = "bicubic",
     outputs: Annotated[
@@ -52,6 +52,8 @@ def evaluate(
 
     device = device or default_device()
     model, file = open_weights(weights, device)
+    if model is not None and not model.config.burst_channels:
+        burst_length = "1"  # a single-image network: further frames would change nothing
     methods = list_methods(model is not None, burst_length, correspondence, treatment, baselines, outputs or [])
     if dataset == "charts":
         print_charts(methods, model, device, out, provenance(device, file))

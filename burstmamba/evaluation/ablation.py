@@ -51,7 +51,7 @@ class AblationTable:
 
 SINGLE = Method("network", 1)
 WHOLE = Method("network", 14)
-NO_MAPS = Method("network", 14, "identity")
+NO_MAPS = Method("network", 14, "auto", "unaligned")
 
 COMPONENTS = AblationTable(
     "components",

@@ -63,7 +63,9 @@ class Evaluation:
         todo = [item for item in self.benchmark.items if self._missing(book, item)]
         cache = AlignmentCache(self.cache or self.folder / "maps")
         self._estimate(todo, book, cache)
-        done = 0
+        done, threads = 0, torch.get_num_threads()
+        if self.device.startswith("cuda"):
+            torch.set_num_threads(1)  # the CPU only reads bursts then, with one thread of Python for each core
         try:
             for chunk in load_chunks(todo, CHUNK, self.workers):
                 for method in self.methods:
@@ -73,6 +75,7 @@ class Evaluation:
                 self.progress("score", done, len(todo))
                 book.save(self.folder / "scores.json")
         finally:
+            torch.set_num_threads(threads)
             book.save(self.folder / "scores.json")
             book.save_csv(self.folder / "scores.csv")
         return book

@@ -10,6 +10,7 @@ from burstmamba.errors import InputError
 
 TREATMENTS = {
     "none": "the maps as they are",
+    "unaligned": "identity maps; the confidence stays",
     "rounded": "maps rounded to whole pixels",
     "prealigned": "frames warped to the keyframe, then identity maps",
     "copies": "every frame is the keyframe: what is left of the gain did not come from the other frames",
@@ -33,6 +34,8 @@ def treat(frames: Tensor, maps: Correspondence | None, treatment: str) -> tuple[
         return frames, maps
     if treatment == "rounded":
         return frames, None if maps is None else maps.rounded()
+    if treatment == "unaligned":
+        return frames, None if maps is None else still(maps)
     if treatment == "prealigned":
         return prealign(frames, maps)
     if treatment == "copies":
@@ -49,8 +52,13 @@ def prealign(frames: Tensor, maps: Correspondence | None) -> tuple[Tensor, Corre
         return frames, None
     if frames.shape[2] == 1:
         raise InputError("prealigned resamples frames, which would mix the colours of a mosaic; use it on RGB bursts.")
+    return maps.gather(frames), still(maps)
+
+
+def still(maps: Correspondence) -> Correspondence:
+    """Maps that say nothing moved, as trustworthy as before."""
     zero = torch.zeros_like(maps.to_frame)
-    return maps.gather(frames), Correspondence(zero, zero, maps.confidence)
+    return Correspondence(zero, zero, maps.confidence)
 
 
 def frame_order(length: int, treatment: str) -> list[int]:

@@ -47,7 +47,7 @@ def test_conclusions():
     table = ablation_table("components")
     books = {
         "ablation-single": book([30.0, 32.0, 28.0], "L=1"),
-        "ablation-burst": book([30.5, 32.4, 28.6], "L=14 identity"),
+        "ablation-burst": book([30.5, 32.4, 28.6], "L=14 unaligned"),
         "ablation-gas": book([30.4, 32.3, 28.5], "L=14"),
     }
     result = collect(table, books, "still", 0)

@@ -167,6 +167,10 @@ def test_treatments():
     assert torch.allclose(aligned[:, 0], frames[:, 0], atol=1e-5) and not identity.to_frame.any()
     inside = (slice(None), slice(None), slice(None), slice(5, -5), slice(5, -5))
     assert (aligned - frames[:, :1])[inside].abs().mean() < (frames - frames[:, :1])[inside].abs().mean() / 1.5
+    trusted = Correspondence(maps.to_frame, maps.to_keyframe, torch.full((1, 4, 1, LR, LR), 0.7))
+    same, unmoved = treat(frames, trusted, "unaligned")
+    assert torch.equal(same, frames) and not unmoved.to_keyframe.any()
+    assert torch.equal(unmoved.confidence, trusted.confidence)
     turned, order = treat(frames, maps, "reverse")
     assert torch.equal(turned[:, 1], frames[:, 3]) and torch.equal(order.to_frame[:, 1], maps.to_frame[:, 3])
     shuffled, _ = treat(frames, maps, "shuffle")
