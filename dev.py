@@ -34,7 +34,8 @@ def set_up(extras: str) -> None:
     """Make `.venv` hold the package with these extras; quick when nothing changed."""
     if sys.version_info < (3, 11):  # noqa: UP036 (this runs before the package says so)
         sys.exit(f"BurstMamba needs Python 3.11 or newer, this is {sys.version.split()[0]}.")
-    sources = [path for pattern in ("*.cpp", "*.h") for path in sorted((ROOT / "burstmamba" / "kernels").rglob(pattern))]
+    kernels = ROOT / "burstmamba" / "kernels"
+    sources = [path for pattern in ("*.cpp", "*.h") for path in sorted(kernels.rglob(pattern))]
     files = [ROOT / "pyproject.toml", ROOT / "setup.py", *sources]
     state = hashlib.sha256(b"".join(file.read_bytes() for file in files) + extras.encode()).hexdigest()
     stamp = ENVIRONMENT / f"burstmamba-{extras}"

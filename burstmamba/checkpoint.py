@@ -125,11 +125,11 @@ def load_model(name: str | Path, device: torch.device | str = "cpu") -> BurstMam
     shipped = WEIGHTS / f"{name}.safetensors"
     if re.fullmatch(r"[a-z0-9-]+", str(name)) and shipped.is_file():
         return load_checkpoint(shipped, device)
-    if not Path(name).exists() and re.fullmatch(r"[\w.-]+/[\w-][\w.-]*", str(name)) and Path(name).suffix != ".safetensors":
-        from burstmamba.hub import from_pretrained
-
-        return from_pretrained(str(name), device=device)
     if not Path(name).exists():
+        if re.fullmatch(r"[\w.-]+/[\w-][\w.-]*", str(name)) and Path(name).suffix != ".safetensors":
+            from burstmamba.hub import from_pretrained
+
+            return from_pretrained(str(name), device=device)
         raise InputError(
             f"no model {str(name)!r}: give a shipped name ({', '.join(shipped_models()) or 'none shipped'}) "
             "or the path of a .safetensors checkpoint, or a Hugging Face repository owner/name."
