@@ -161,11 +161,16 @@ class Run:
         """Wall time spent on the run, this start and the earlier ones."""
         return self.seconds_before + time.monotonic() - self.started
 
-    def training_seconds(self) -> float | None:
-        """How much of the budget the phases may use: all but the last validation and writing."""
+    def look_at_the_clock(self) -> tuple[float, float | None]:
+        """Run seconds now, and how many the phases may use in all: not the last validation and writing.
+
+        The same in every process.
+        """
+        seconds = self.seconds()
         if self.options.minutes is None:
-            return None
-        return self.processes.agree([max(60 * self.options.minutes - self.reserve, 1.0)])[0]
+            return self.processes.agree([seconds])[0], None
+        seconds, budget = self.processes.agree([seconds, max(60 * self.options.minutes - self.reserve, 1.0)])
+        return seconds, budget
 
     def must_pause(self) -> bool:
         """Whether this start has used the time it was given."""
@@ -205,8 +210,8 @@ class Run:
         self.scores, picture = self.validation.score(self.ema)
         self.scored_at = self.place.step
         write_picture(self.options.out / "pictures" / f"step-{self.place.step:08d}.png", picture)
-        # The last validation and the last writing must fit into what is kept back of the budget.
-        self.reserve = max(LEAST_RESERVE, 1.5 * (time.monotonic() - begun) + 2.0)
+        # The last validation and the last writing must fit into what is kept back of the budget, on a busy machine too.
+        self.reserve = 2.0 * (time.monotonic() - begun) + LEAST_RESERVE
         self.logbook.write("validation", self.place.step, {**asdict(self.scores), "seconds": self.seconds()})
         self.logbook.picture("validation", picture, self.place.step)
         if self.listener:

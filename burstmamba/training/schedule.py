@@ -35,7 +35,7 @@ class StepClock:
         """Share of the phase that is done before its step number `step`."""
         return step / self.steps
 
-    def tick(self, step: int, seconds: float) -> None:
+    def tick(self, step: int, seconds: float, budget: float | None) -> None:
         """Steps need no wall time."""
 
 
@@ -46,10 +46,12 @@ class WallClock:
     Looking only now and then keeps several processes on one schedule: they are told the same time.
     """
 
-    start: float
-    """Run seconds at which the phase should begin."""
+    begin: float
+    """Share of the budget after which the phase begins."""
     end: float
-    """Run seconds at which it has to be over."""
+    """Share of the budget after which it is over."""
+    budget: float = 1.0
+    """Run seconds that all phases together may use."""
     step: int = 0
     seconds: float = 0.0
     """Run seconds at the last look, which was before step number `step`."""
@@ -60,23 +62,23 @@ class WallClock:
     def position(self, step: int) -> float:
         """Share of the phase that is done before its step number `step`."""
         now = self.seconds + (step - self.step) * (self.pace or 0.0)
-        return (now - self.start) / max(self.end - self.start, 1e-9)
+        return (now / self.budget - self.begin) / (self.end - self.begin)
 
-    def tick(self, step: int, seconds: float) -> None:
-        """Take note that the run is `seconds` old before step number `step`."""
+    def tick(self, step: int, seconds: float, budget: float | None) -> None:
+        """Take note that the run is `seconds` old before step number `step`, and what it may use in all."""
         if step > self.step and self.looked:
             self.pace = (seconds - self.seconds) / (step - self.step)
         self.looked = True
-        self.step, self.seconds = step, seconds
+        self.step, self.seconds, self.budget = step, seconds, budget or self.budget
 
 
 Clock = StepClock | WallClock
 
 
-def phase_clock(phases: tuple[Phase, ...], index: int, seconds: float | None) -> Clock:
-    """The clock of one phase: its own steps, or its part of `seconds` in proportion to its steps."""
-    if seconds is None:
+def phase_clock(phases: tuple[Phase, ...], index: int, *, by_time: bool) -> Clock:
+    """The clock of one phase: its own steps, or its part of the wall time in proportion to its steps."""
+    if not by_time:
         return StepClock(phases[index].steps)
     total = sum(phase.steps for phase in phases)
     before = sum(phase.steps for phase in phases[:index])
-    return WallClock(seconds * before / total, seconds * (before + phases[index].steps) / total)
+    return WallClock(before / total, (before + phases[index].steps) / total)

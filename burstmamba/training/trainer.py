@@ -54,7 +54,7 @@ def train_phase(run: Run, source: Source, interruption: Interruption) -> bool:
     place, phase, seed = run.place, run.recipe.phases[run.place.phase], run.recipe.seed
     step = build_step(run, phase, source)
     prefetcher = Prefetcher(source, run.device)
-    clock = phase_clock(run.recipe.phases, place.phase, run.training_seconds())
+    clock = phase_clock(run.recipe.phases, place.phase, by_time=run.options.minutes is not None)
     look, rate = Look(run, phase, clock), 0.0
     while (position := clock.position(place.phase_step)) < 1:
         number, rate = place.step, rate_at(phase, place.phase_step - place.fresh_at, position)
@@ -110,7 +110,7 @@ class Look:
         self.first = run.place.phase_step
         self.seen, self.when = run.place.step, time.monotonic()
         self.saved, self.broken = self.when, 0
-        clock.tick(run.place.phase_step, run.processes.agree([run.seconds()])[0])
+        clock.tick(run.place.phase_step, *run.look_at_the_clock())
 
     def due(self) -> bool:
         """Whether this step is one after which the device is waited for; the same in every process."""
@@ -131,8 +131,8 @@ class Look:
         # Steps without a finite gradient that no look with a good step came between.
         recovered = self.progress.skipped < self.progress.steps
         self.broken = self.progress.skipped + (0 if recovered else self.broken)
-        place.seconds = run.processes.agree([run.seconds()])[0]
-        self.clock.tick(place.phase_step, place.seconds)
+        place.seconds, budget = run.look_at_the_clock()
+        self.clock.tick(place.phase_step, place.seconds, budget)
         now = time.monotonic()
         pace = (place.step - self.seen) / max(now - self.when, 1e-9)
         self.seen, self.when = place.step, now

@@ -32,21 +32,24 @@ def test_average_starts_short():
 
 
 def test_step_clock_counts_steps():
-    clock = phase_clock((COSINE, replace(COSINE, name="q", steps=300)), 1, None)
+    clock = phase_clock((COSINE, replace(COSINE, name="q", steps=300)), 1, by_time=False)
+    clock.tick(3, 1e9, None)
     assert clock.position(75) == pytest.approx(0.25)
 
 
 def test_wall_clock_shares_the_time_and_extrapolates():
     """Two phases of 100 and 300 steps share 80 s as 20 and 60; between looks the measured pace counts."""
-    clock = phase_clock((COSINE, replace(COSINE, name="q", steps=300)), 1, 80.0)
-    clock.tick(0, 20.0)
+    clock = phase_clock((COSINE, replace(COSINE, name="q", steps=300)), 1, by_time=True)
+    clock.tick(0, 20.0, 80.0)
     assert clock.position(1) == pytest.approx(0.0)  # no pace yet
-    clock.tick(1, 26.0)
+    clock.tick(1, 26.0, 80.0)
     assert clock.position(1) == pytest.approx(0.1)
-    clock.tick(3, 28.0)
+    clock.tick(3, 28.0, 80.0)
     assert clock.position(3) == pytest.approx(8 / 60)
     assert clock.position(13) == pytest.approx(18 / 60)
     assert clock.position(55) >= 1
+    clock.tick(3, 28.0, 56.0)  # less is left than was thought: the phase is 14 to 56
+    assert clock.position(3) == pytest.approx(14 / 42)
 
 
 def test_burst_lengths_follow_the_table():
