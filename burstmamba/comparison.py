@@ -12,8 +12,8 @@ from torch import Tensor
 
 from burstmamba.files import save_image
 
-WIDTH, GAP, INSETS, DETAIL = 760, 12, 3, 122
-"""Width of one overview, space between pictures, number of insets, and the side of a detail in result pixels."""
+WIDTH, TALLEST, GAP, INSETS, DETAIL = 760, 1140, 12, 3, 122
+"""Largest overview, space between pictures, number of insets, and the side of a detail in result pixels."""
 COLOURS = ((255, 196, 0), (0, 200, 255), (255, 96, 160))
 
 
@@ -31,7 +31,8 @@ def save_comparison(path: str | Path, before: Tensor, after: Tensor, *, force: b
 def compare(before: Tensor, after: Tensor) -> np.ndarray:
     """(height, width, 3) uint8."""
     height, width = after.shape[1:]
-    overview = (WIDTH, max(1, round(WIDTH * height / width)))
+    factor = min(WIDTH / width, TALLEST / height)
+    overview = (max(1, round(width * factor)), max(1, round(height * factor)))
     side = (WIDTH - (INSETS - 1) * GAP) // INSETS
     details = find_details(after)
     sheet = Image.new("RGB", (2 * WIDTH + 3 * GAP, overview[1] + side + 3 * GAP + 28), (24, 24, 24))
@@ -41,7 +42,6 @@ def compare(before: Tensor, after: Tensor) -> np.ndarray:
         draw.text((left, 8), title, fill=(235, 235, 235), font=ImageFont.load_default(16))
         sheet.paste(Image.fromarray(resized(source, overview)), (left, 28))
         for number, (y, x, size) in enumerate(details):
-            factor = WIDTH / width
             corners = (left + x * factor, 28 + y * factor, left + (x + size) * factor, 28 + (y + size) * factor)
             draw.rectangle(corners, outline=COLOURS[number], width=2)
             detail = Image.fromarray(resized(window(source, y, x, size, after.shape[1:]), (side, side)))
@@ -60,10 +60,11 @@ def window(source: Tensor, y: int, x: int, size: int, full: torch.Size) -> Tenso
 
 def resized(source: Tensor, size: tuple[int, int]) -> np.ndarray:
     """(3, h, w) in [0, 1] → (height, width, 3) uint8 of the given (width, height)."""
-    pixels = source.permute(1, 2, 0).contiguous().numpy()
-    shrinks = size[0] < pixels.shape[1]
-    pixels = cv2.resize(pixels, size, interpolation=cv2.INTER_AREA if shrinks else cv2.INTER_CUBIC)
-    return (pixels.clip(0, 1) * 255).round().astype(np.uint8)
+    method = cv2.INTER_AREA if size[0] < source.shape[2] else cv2.INTER_CUBIC
+    planes = [
+        cv2.resize(plane, size, interpolation=method) for plane in source.numpy()
+    ]  # never a copy of a large picture
+    return (np.stack(planes, axis=-1).clip(0, 1) * 255).round().astype(np.uint8)
 
 
 def find_details(after: Tensor) -> list[tuple[int, int, int]]:
