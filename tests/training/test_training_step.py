@@ -120,6 +120,20 @@ def test_single_frame_leaves_burst_stream_alone():
     assert moved and all(name.startswith("keyframe.") for name in moved)
 
 
+def test_recomputed_stages_give_the_same_step():
+    """Less memory, the same weights, with DropPath drawing in both passes."""
+    results = []
+    for recompute in (False, True):
+        step, model, _ = make_step(replace(RECIPE, model=replace(MODEL, drop_path=0.5, blocks=(2,))))
+        model.recompute_stages = recompute
+        model.train()
+        torch.manual_seed(3)
+        take(step)
+        results.append(copy.deepcopy(model.state_dict()))
+    for name, value in results[0].items():
+        torch.testing.assert_close(results[1][name], value, atol=1e-6, rtol=1e-5, msg=name)
+
+
 def test_errors_of_frozen_prefixes():
     with pytest.raises(InputError, match=r"no parameter begins with 'keyframes.'"):
         make_step(phase=replace(PHASE, frozen=("keyframes.",)))
