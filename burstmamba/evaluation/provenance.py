@@ -28,7 +28,8 @@ def provenance(device: torch.device | str, weights: Path | None = None) -> dict[
 
         facts["weights"] = weights.name
         facts["weights_sha256"] = file_hash(weights)
-        facts.update({f"weights_{name}": text for name, text in read_checkpoint(weights).notes.items()})
+        notes = read_checkpoint(weights).notes
+        facts.update({f"weights_{name}": text for name, text in notes.items() if name != "format"})
     return facts
 
 

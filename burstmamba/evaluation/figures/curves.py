@@ -42,9 +42,8 @@ def plot_length(book: ScoreBook, path: Path) -> None:
 
     Differences rather than scores: images differ by far more than methods do.
     """
-    figure, axes = _figure()
-    for row in {(score.subset, score.protocol): None for score in book.scores.values()}:
-        subset, rules = row
+    figure, (axes,) = _figure()
+    for subset, rules in dict.fromkeys((score.subset, score.protocol) for score in book.scores.values()):
         rows = length_scores(book, subset, rules)
         shortest = next(iter(rows))
         start = book.mean(subset, rows[shortest], rules)
@@ -60,35 +59,59 @@ def plot_length(book: ScoreBook, path: Path) -> None:
 
 
 def plot_tradeoff(path: Path, peers: Path | None = None, book: ScoreBook | None = None, preset: str = "light") -> None:
-    """PSNR against GFLOPs at 48×48 as a PNG: the paper's curve, its peers, and our own scores on OpenBurst.
+    """PSNR against GFLOPs at 48×48 as a PNG: the paper's curve with its peers, and our own scores beside it.
 
     Args:
         path: where to draw it.
-        peers: CSV with name, gflops, psnr for peers whose cost is known; the others are drawn at the edge.
-        book: scores on OpenBurst; drawn on an axis of their own, since they are not RealBSR's.
+        peers: CSV with name, gflops, psnr for peers whose cost is known; the others are drawn as lines.
+        book: our own scores, in a panel of their own: they are not RealBSR's and must not be read off one axis.
         preset: the network that was scored, for its cost.
     """
-    figure, axes = _figure()
+    figure, panels = _figure(panels=1 if book is None else 2)
+    _published(panels[0], read_peers(peers) if peers else {})
+    if book is not None:
+        _own_scores(panels[1], book, preset)
+    for axes in panels:
+        axes.set_xlabel("GFLOPs at 48×48, correspondence not counted")
+    _save(figure, path)
+
+
+def _published(axes, known: dict[str, tuple[float, float]]) -> None:
     costs = [PAPER_COST[0] + PAPER_COST[1] * (row.method.frames - 1) for row in LENGTHS.rows]
     quality = [row.paper[0] for row in LENGTHS.rows if row.paper]
     axes.plot(costs, quality, marker="o", color="tab:purple", label="BurstMamba, as published")
-    for row, x, y in zip(LENGTHS.rows, costs, quality, strict=True):
-        axes.annotate(row.label, (x, y), textcoords="offset points", xytext=(-6, 6), ha="right", fontsize=8)
-    known = read_peers(peers) if peers else {}
+    _name_points(axes, [row.label for row in LENGTHS.rows], costs, quality)
     for name, (x, y) in known.items():
         axes.plot(x, y, marker="s", color="tab:gray")
         axes.annotate(name, (x, y), textcoords="offset points", xytext=(6, -3), fontsize=8)
     unknown = {name: y for name, y in PEERS.items() if name not in known}
     for index, (name, y) in enumerate(sorted(unknown.items(), key=lambda entry: entry[1])):
         axes.axhline(y, color="tab:gray", linewidth=0.6, linestyle=":")
-        axes.annotate(f"{name} {y:.2f}", (0.01 + 0.16 * (index % 6), y), xycoords=("axes fraction", "data"), fontsize=7)
-    axes.set_xlabel("GFLOPs at 48×48, correspondence not counted")
+        place = (0.01 + 0.2 * (index % 5), y)
+        axes.annotate(f"{name} {y:.2f}", place, xycoords=("axes fraction", "data"), fontsize=7)
     axes.set_ylabel("PSNR on RealBSR-RGB (dB)")
-    axes.set_xlim(left=min(55.0, *(x for x, _ in known.values())) if known else 55.0)
-    if book is not None:
-        _own_scores(axes, book, preset)
-    axes.legend(frameon=False, fontsize=8, loc="lower right")
-    _save(figure, path)
+    axes.set_xlim(left=min([50.0, *(0.9 * x for x, _ in known.values())]))
+    axes.legend(frameon=False, fontsize=8, loc="upper left")
+
+
+def _own_scores(axes, book: ScoreBook, preset: str) -> None:
+    from burstmamba.evaluation.complexity import measure_complexity
+    from burstmamba.model.config import preset as find_preset
+
+    config = find_preset(preset)
+    for subset, rules in dict.fromkeys((score.subset, score.protocol) for score in book.scores.values()):
+        rows = length_scores(book, subset, rules)
+        costs = [measure_complexity(config, 48, 48, length).total("paper") / 1e9 for length in rows]
+        quality = [book.mean(subset, method, rules) for method in rows.values()]
+        axes.plot(costs, quality, marker="^", label=f"{preset}, {subset}")
+        _name_points(axes, [f"L={length}" for length in rows], costs, quality)
+    axes.set_ylabel(f"PSNR on {book.header.get('benchmark', 'the benchmark')} (dB)")
+    axes.legend(frameon=False, fontsize=8)
+
+
+def _name_points(axes, names: list[str], xs: list[float], ys: list[float]) -> None:
+    for name, x, y in zip(names, xs, ys, strict=True):
+        axes.annotate(name, (x, y), textcoords="offset points", xytext=(-6, 5), ha="right", fontsize=8)
 
 
 def read_peers(path: Path) -> dict[str, tuple[float, float]]:
@@ -100,29 +123,17 @@ def read_peers(path: Path) -> dict[str, tuple[float, float]]:
         raise InputError(f"{path} must be a CSV with the columns name, gflops, psnr ({error}).") from None
 
 
-def _own_scores(axes, book: ScoreBook, preset: str) -> None:
-    from burstmamba.evaluation.complexity import measure_complexity
-    from burstmamba.model.config import preset as find_preset
-
-    twin = axes.twinx()
-    subset, rules = book.distinct("subset")[0], book.distinct("protocol")[0]
-    rows = length_scores(book, subset, rules)
-    costs = [measure_complexity(find_preset(preset), 48, 48, length).total("paper") / 1e9 for length in rows]
-    twin.plot(costs, [book.mean(subset, m, rules) for m in rows.values()], marker="^", color="tab:orange")
-    twin.set_ylabel(f"{preset} on {book.header.get('benchmark', '')} {subset} (dB)", color="tab:orange")
-    axes.set_xlim(left=0.0)
-
-
-def _figure():
+def _figure(panels: int = 1):
     try:
         from matplotlib.figure import Figure
     except ImportError as error:
         raise InputError("plots need matplotlib: pip install 'burstmamba[plot]'.") from error
-    figure = Figure(figsize=(7, 4.6), dpi=140, layout="constrained")
-    axes = figure.subplots()
-    axes.grid(alpha=0.3)
-    axes.spines[["top"]].set_visible(False)
-    return figure, axes
+    figure = Figure(figsize=(6.5 * panels, 4.6), dpi=140, layout="constrained")
+    every = figure.subplots(1, panels, squeeze=False)[0]
+    for axes in every:
+        axes.grid(alpha=0.3)
+        axes.spines[["top", "right"]].set_visible(False)
+    return figure, every
 
 
 def _save(figure, path: Path) -> None:
