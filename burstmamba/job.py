@@ -53,8 +53,8 @@ class JobSettings:
     linear: bool = False
     """Keep a RAW result linear instead of developing it."""
     bits: int | None = None
-    compare: bool = False
-    """Write a before/after picture beside the result."""
+    compare: str | None = None
+    """Where to write a before/after picture."""
     force: bool = False
 
 
@@ -151,7 +151,7 @@ def check_outputs(output: Path, settings: JobSettings) -> None:
     """Refuse what could not be written before any work is done."""
     check_output(output, bits=settings.bits, force=settings.force)
     if settings.compare:
-        check_output(compare_path(output), force=settings.force)
+        check_output(settings.compare, force=settings.force)
 
 
 def check_colours(output: Path, camera: Camera, settings: JobSettings) -> None:
@@ -234,18 +234,13 @@ def write(
     if camera.linear and output.suffix.lower() != ".dng":
         saved = develop(image, camera, look="linear" if settings.linear else "neutral")
     save_image(output, saved, bits=settings.bits, metadata=metadata, camera=camera, force=settings.force)
-    if before is None:
+    if before is None or settings.compare is None:
         return
     if camera.linear:
         exposure = automatic_exposure(image, camera)
         before, image = develop(before, camera, exposure=exposure), develop(image, camera, exposure=exposure)
-    save_comparison(compare_path(output), before, image, force=settings.force)
-    report.compare = str(compare_path(output))
-
-
-def compare_path(output: Path) -> Path:
-    """Where the before/after picture of a result goes."""
-    return output.with_name(f"{output.stem}-compare.png")
+    save_comparison(settings.compare, before, image, force=settings.force)
+    report.compare = settings.compare
 
 
 def pick_device(name: str) -> torch.device:

@@ -27,7 +27,9 @@ def restore(
     ] = "auto",
     scale: Annotated[int, typer.Option(help="1 to 4; less than the model's is averaged down.")] = 4,
     crop: Annotated[str | None, typer.Option(metavar="X,Y,W,H", help="Restore this part, in frame pixels.")] = None,
-    compare: Annotated[bool, typer.Option("--compare", help="Also write NAME-compare.png, before and after.")] = False,
+    compare: Annotated[
+        Path | None, typer.Option(help="Also write this picture: before and after, with details.")
+    ] = None,
     bits: Annotated[int | None, typer.Option(help="8 or 16 bits a sample.")] = None,
     linear: Annotated[bool, typer.Option("--linear", help="RAW: keep light linear, no tone curve.")] = False,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
@@ -56,11 +58,13 @@ def restore(
         ensemble=ensemble,
         linear=linear,
         bits=bits,
-        compare=compare,
+        compare=None if compare is None else str(compare),
         force=force,
     )
     if (each is None) == (not shots):
         raise InputError("name the frames, their folder or a clip, or a folder of bursts with --each, and not both.")
+    if each is not None and (compare is not None or crop is not None):
+        raise InputError("--compare and --crop belong to one burst; leave them out with --each.")
     if output is None and not dry_run:
         raise InputError("name the picture to write with -o, such as -o photo.png.")
     if each is not None:

@@ -17,7 +17,7 @@ from burstmamba.cli import main
 
 def test_a_burst_becomes_a_picture_and_the_report_says_how(burst, tiny, tmp_path):
     output = tmp_path / "großes Bild.png"
-    done = command("restore", burst, "-o", output, "--model", tiny, "--compare", "--json")
+    done = command("restore", burst, "-o", output, "--model", tiny, "--compare", tmp_path / "both.png", "--json")
     assert done.returncode == 0, done.stderr
     assert Image.open(output).size == (192, 160)
     report = json.loads(done.stdout)
@@ -28,7 +28,7 @@ def test_a_burst_becomes_a_picture_and_the_report_says_how(burst, tiny, tmp_path
     assert report["peak_memory_mb"] > 50
     assert "3 frame(s) of 48×40, keyframe shot 0.png (the first frame)" in done.stderr
     assert f"wrote {output}" in done.stderr
-    assert (tmp_path / "großes Bild-compare.png").exists()
+    assert (tmp_path / "both.png").exists()
     again = command("restore", burst, "-o", output, "--model", tiny)
     assert again.returncode == 2
     assert (
@@ -91,6 +91,7 @@ MISTAKES = {
     "both": ("good.jpg --each empty -o out", "and not both."),
     "each of nothing": ("--each empty -o out", "expected at least one burst."),
     "each of no folder": ("--each good.jpg -o out", "is not a folder; expected a folder of bursts."),
+    "each compared": ("--each mixed -o out --compare both.png", "--compare and --crop belong to one burst"),
     "no workers": ("--each mixed -o out --workers 0", "workers must be at least 1, got 0."),
 }
 
