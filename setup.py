@@ -1,4 +1,4 @@
-"""Builds the CPU scan; everything else is in pyproject.toml. Without a C++ compiler the package installs all the same."""
+"""Builds the CPU scan; the rest is in pyproject.toml. Without a C++ compiler the package installs all the same."""
 
 import tempfile
 from pathlib import Path

@@ -12,6 +12,10 @@
 #ifdef _OPENMP
 #include <omp.h>
 #endif
+#if defined(__x86_64__) && defined(__GNUC__)
+#define HAS_WIDE 1
+#include <immintrin.h>
+#endif
 
 extern "C" {
 // Mirrors `Arguments` in cpu_library.py. Strides count floats; those of tensors are batch, pixel, (path,) token.
@@ -58,8 +62,7 @@ static inline int64_t token_at(const ScanProblem& q, int64_t code, int64_t step)
 #undef NAMESPACE
 #undef LANES
 
-#if defined(__x86_64__) && defined(__GNUC__)
-#define HAS_WIDE 1
+#ifdef HAS_WIDE
 #if defined(__clang__)
 #define BEGIN_TARGET_AVX2 _Pragma("clang attribute push(__attribute__((target(\"avx2,fma\"))), apply_to = function)")
 #define BEGIN_TARGET_AVX512 _Pragma("clang attribute push(__attribute__((target(\"avx512f,avx2,fma\"))), apply_to = function)")
@@ -91,7 +94,8 @@ END_TARGET
 static int64_t lanes_here(int64_t limit) {
 #ifdef HAS_WIDE
     const bool fma = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
-    if (fma && __builtin_cpu_supports("avx512f") && (limit == 0 || limit >= 16)) return 16;
+    const bool wide = __builtin_cpu_supports("avx512f");
+    if (fma && wide && (limit == 0 || limit >= 16)) return 16;
     if (fma && (limit == 0 || limit >= 8)) return 8;
 #endif
     return 4;

@@ -23,17 +23,27 @@ static inline void store(float* to, vf v, int lanes) {
         std::memcpy(to, &v, sizeof(float) * lanes);
 }
 
-// 2^t for t <= 126, relative error 2e-7; below 2^-126 it stays there, which is nothing next to any float32 sum.
-static inline vf exp2_lanes(vf t) {
-    t = t > -126.0f ? t : splat(-126.0f);
-    const vf shifted = t + 12582912.0f;  // 1.5 * 2^23: rounds to whole numbers, left in the lowest bits
-    const vf f = t - (shifted - 12582912.0f);
+// 2^f for |f| <= 1/2, relative error 1e-7.
+static inline vf exp2_fraction(vf f) {
     vf p = f * 0.0013264724f + 0.0096715129f;
     p = p * f + 0.0555073375f;
     p = p * f + 0.2402224208f;
     p = p * f + 0.6931469776f;
-    p = p * f + 1.0f;
-    return (vf)((vi)p + ((vi)shifted << 23));
+    return p * f + 1.0f;
+}
+
+// 2^(u v) for u v <= 126. Without AVX-512 it stays at 2^-126 below that, which is nothing next to any float32 sum.
+static inline vf exp2_lanes(vf u, vf v) {
+    const float rounder = 12582912.0f;  // 1.5 * 2^23: a sum with it is rounded to whole numbers, in the lowest bits
+#if LANES == 16
+    const vf whole = (u * v + rounder) - rounder;  // both products are fused with the sum
+    return (vf)_mm512_maskz_scalef_ps((__mmask16)-1, (__m512)exp2_fraction(u * v - whole), (__m512)whole);
+#else
+    vf t = u * v;
+    t = t > -126.0f ? t : splat(-126.0f);
+    const vf shifted = t + rounder;
+    return (vf)((vi)exp2_fraction(t - (shifted - rounder)) + ((vi)shifted << 23));
+#endif
 }
 
 struct Step {
@@ -44,7 +54,7 @@ struct Step {
 // softplus(v) = max(v, 0) + log(1 + q), q = exp(-|v|); log(1 + q) = 2 artanh(q / (2 + q)) keeps a small q's digits.
 template <bool SLOPE>
 static inline Step softplus(vf v, float weight) {
-    const vf q = exp2_lanes((vf)((vi)v | (int)0x80000000) * 1.4426950408889634f);
+    const vf q = exp2_lanes((vf)((vi)v | (int)0x80000000), splat(1.4426950408889634f));
     const vf z = q / (q + 2.0f), z2 = z * z;
     vf s = z2 * (1.0f / 13) + (1.0f / 11);
     s = s * z2 + (1.0f / 9);
@@ -112,7 +122,6 @@ struct Walk {
 
 // TILE tokens are walked for one vector of channels before the next vector's turn, so that rows stay in the cache.
 constexpr int TILE = 32;
-constexpr int AHEAD = 8;
 constexpr int MOST_STATES = 256;
 
 template <int N>
@@ -122,6 +131,7 @@ static void forward(const ScanProblem& q, int64_t sequence, int64_t first, int64
     vf *A = memory.data(), *states = A + vectors * n;
     float* out = q.out + (sequence / q.p) * q.out_strides[0] + (sequence % q.p) * q.out_strides[1];
     int64_t order[TILE];
+    vf deltas[TILE], drivens[TILE], ys[TILE];
     for (int64_t k = 0; k < q.k; k++) {
         const Walk walk(q, sequence, k, first, last);
         walk.load_A(A);
@@ -135,28 +145,30 @@ static void forward(const ScanProblem& q, int64_t sequence, int64_t first, int64
                 vf state[N ? N : MOST_STATES];
                 std::copy(carried, carried + n, state);
                 const vf bias = walk.parameter(q.bias, v), skip = walk.skip(v);
+                // First all that a token needs but its state: these are independent of each other, and of far rows.
                 for (int u = 0; u < count; u++) {
-                    const int64_t token = order[u];
-                    // Rows lie too far apart for the processor to guess the next one.
-                    const bool same = u + AHEAD < count;
-                    const int64_t ahead = order[same ? u + AHEAD : u], channel = (v + !same) * LANES;
-                    __builtin_prefetch(walk.delta + ahead * q.delta_strides[3] + channel);
-                    __builtin_prefetch(walk.x + ahead * q.x_strides[2] + channel);
-                    __builtin_prefetch(out + ahead * q.out_strides[2] + channel, 1);
-                    const vf delta = walk.step<false>(token, v, bias).delta;
-                    const vf x = walk.tokens(walk.x, q.x_strides[2], token, v), driven = delta * x;
-                    const float *B = walk.B_at(token), *C = walk.C_at(token);
-                    float* place = out + token * q.out_strides[2] + v * LANES;
-                    vf y = k ? load(place, walk.lanes(v)) : skip * x, y2 = vf{};
+                    const vf x = walk.tokens(walk.x, q.x_strides[2], order[u], v);
+                    deltas[u] = walk.step<false>(order[u], v, bias).delta;
+                    drivens[u] = deltas[u] * x;
+                    ys[u] = k ? load(out + order[u] * q.out_strides[2] + v * LANES, walk.lanes(v)) : skip * x;
+                }
+                for (int u = 0; u < count; u++) {
+                    const vf delta = deltas[u], driven = drivens[u];
+                    const float *B = walk.B_at(order[u]), *C = walk.C_at(order[u]);
+                    // The next vector's turn comes when these have arrived: its rows are too far apart to be guessed.
+                    __builtin_prefetch(walk.delta + order[u] * q.delta_strides[3] + (v + 1) * LANES);
+                    __builtin_prefetch(walk.x + order[u] * q.x_strides[2] + (v + 1) * LANES);
+                    __builtin_prefetch(out + order[u] * q.out_strides[2] + (v + 1) * LANES, 1);
+                    vf y = ys[u], y2 = vf{};
 #pragma GCC unroll 16
                     for (int64_t s = 0; s < n; s++) {
-                        state[s] = exp2_lanes(delta * a[s]) * state[s] + driven * B[s];
+                        state[s] = exp2_lanes(delta, a[s]) * state[s] + driven * B[s];
                         if (s & 1)
                             y2 += state[s] * C[s];
                         else
                             y += state[s] * C[s];
                     }
-                    store(place, y + y2, walk.lanes(v));
+                    store(out + order[u] * q.out_strides[2] + v * LANES, y + y2, walk.lanes(v));
                 }
                 std::copy(state, state + n, carried);
             }
@@ -199,7 +211,7 @@ static void backward(const ScanProblem& q, int64_t sequence, int64_t first, int6
                     const float* B = walk.B_at(order[u]);
 #pragma GCC unroll 16
                     for (int64_t s = 0; s < n; s++)
-                        state[s] = exp2_lanes(delta * a[s]) * state[s] + driven * B[s];
+                        state[s] = exp2_lanes(delta, a[s]) * state[s] + driven * B[s];
                 }
             }
         }
@@ -220,7 +232,7 @@ static void backward(const ScanProblem& q, int64_t sequence, int64_t first, int6
                     const float* B = walk.B_at(order[u]);
 #pragma GCC unroll 16
                     for (int64_t s = 0; s < n; s++) {
-                        decays[u * n + s] = exp2_lanes(step.delta * a[s]);
+                        decays[u * n + s] = exp2_lanes(step.delta, a[s]);
                         states[u * n + s] = decays[u * n + s] * (u ? states[u * n + s - n] : before[s]) + driven * B[s];
                     }
                 }

@@ -1,0 +1,64 @@
+"""Time the C++ scan against the rest of a keyframe block: `python benchmarks/bench_cpu_block.py`.
+
+The scan and the block around it take turns within one run, so that both see the same machine.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+
+import torch
+from bench_scan import check
+from measuring import clock, write_results
+from scan_cases import CASES, make_inputs
+
+from burstmamba.kernels.selective_scan import selective_scan
+from burstmamba.model import keyframe_stream
+from burstmamba.model.config import preset
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--repeats", type=int, default=15)
+    parser.add_argument("--reference", action="store_true", help="time the reference loop too")
+    args = parser.parse_args()
+    device = torch.device("cpu")
+    print(f"cpp: agrees with the reference, largest float32 error {check('cpp', device):.1e}", flush=True)
+    case = next(case for case in CASES if case.name == "paper tile, 48×48")
+    block = keyframe_stream.Block(preset("paper"), drop_path=0.0).eval()
+    tokens = torch.randn(1, 48, 48, 180)
+    inputs = make_inputs(case, torch.float32, device)
+    threads = torch.get_num_threads()
+
+    def scan(backend: str = "cpp") -> None:
+        selective_scan(*inputs, paths=case.paths, backend=backend)
+
+    runs = {"scan": [], "block": [], "scan, one thread": []}
+    rows = []
+    with torch.no_grad():
+        for _ in range(args.repeats + 1):
+            torch.set_num_threads(threads)
+            runs["scan"].append(clock(scan))
+            runs["block"].append(clock(lambda: block(tokens)))
+            torch.set_num_threads(1)
+            runs["scan, one thread"].append(clock(scan))
+        torch.set_num_threads(threads)
+        if args.reference:
+            runs["reference loop"] = [0.0] + [clock(lambda: scan("reference")) for _ in range(3)]
+    medians = {name: statistics.median(times[1:]) for name, times in runs.items()}
+    rest = medians["block"] - medians["scan"]
+    rows = [{"what": name, "median_ms": round(value, 2)} for name, value in medians.items()]
+    ratios = {"scan / rest of the block": medians["scan"] / rest}
+    ratios[f"one thread / {threads} threads"] = medians["scan, one thread"] / medians["scan"]
+    if args.reference:
+        ratios["reference loop / scan"] = medians["reference loop"] / medians["scan"]
+    for name, value in ratios.items():
+        rows.append({"what": name, "ratio": round(value, 3)})
+    for row in rows:
+        print("  ".join(f"{key} {value}" for key, value in row.items() if key != "what"), "", row["what"], sep="  ")
+    print(f"written to {write_results('scan_cpu_block', device, rows)}")
+
+
+if __name__ == "__main__":
+    main()

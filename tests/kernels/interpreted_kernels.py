@@ -1,0 +1,52 @@
+"""Run in a process of its own with TRITON_INTERPRET=1: compares the Triton kernels on the CPU and prints JSON."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import torch
+from sampling_agreement import SAMPLINGS
+from sampling_agreement import errors as sampling_errors
+from scan_agreement import TINY, Scan, errors, make_inputs, results
+
+from burstmamba.kernels.selective_scan import select_backend, selective_scan, triton_launch, triton_op
+
+
+def tuned(**changes: int) -> None:
+    triton_launch.TUNING = triton_op.TUNING = replace(triton_launch.Tuning(), **changes)
+
+
+def main() -> None:
+    torch.set_num_threads(1)
+    found = {"scan": {}, "sampling": {}}
+    assert select_backend(torch.zeros(1)).name == "triton"
+    for scan in TINY:
+        # Small blocks cut d = 5 in two and make chunks of few tokens, as large scans have on a GPU.
+        tuned(elements=8 * scan.n, backward_elements=8 * scan.n, unroll=4)
+        found["scan"][str(scan)] = errors(scan, "triton")
+    tuned()
+    found["scan"]["default tuning"] = errors(TINY[2], "triton")
+    torch.use_deterministic_algorithms(True)  # fresh memory is NaN
+    assert torch.empty(1).isnan().all()
+    found["scan"]["fresh memory"] = errors(TINY[5], "triton")
+    torch.use_deterministic_algorithms(False)
+    for sampling in SAMPLINGS:
+        found["sampling"][str(sampling)] = sampling_errors(sampling, "triton")
+
+    scan = Scan(2, 9, paths=("rows", "columns reversed"), weighted=True)
+    inputs, weight = make_inputs(scan)
+    leaves = [tensor.detach().requires_grad_() for tensor in inputs]
+    torch.library.opcheck(torch.ops.burstmamba.scan_triton.default, (*leaves, weight, [0, 3], True))
+    features = torch.randn(2, 3, 4, 5, requires_grad=True)
+    torch.library.opcheck(torch.ops.burstmamba.sample_triton.default, (features, torch.randn(2, 2, 4, 5)))
+    with torch.utils.flop_counter.FlopCounterMode(display=False) as counter:
+        selective_scan(*inputs, paths=scan.paths, weight=weight)
+    found["flops"] = counter.get_total_flops()
+    first, second = (results(inputs, weight, scan, "triton") for _ in range(2))
+    found["repeats"] = all(torch.equal(a, b) for a, b in zip(first, second, strict=True))
+    print(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main()

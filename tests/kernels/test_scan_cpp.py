@@ -1,0 +1,127 @@
+"""The C++ scan against the reference."""
+
+import subprocess
+import sys
+
+import pytest
+import torch
+from scan_agreement import BURST, LARGE, SMALL, Scan, errors, make_inputs, results, too_far
+
+from burstmamba.errors import InputError
+from burstmamba.kernels.selective_scan import cpu_backend, cpu_library, cpu_op, select_backend, selective_scan
+
+pytestmark = pytest.mark.skipif(cpu_library.library() is None, reason="the package was built without a C++ compiler")
+
+
+@pytest.fixture(params=[16, 8, 4], ids=["AVX-512", "AVX2", "baseline"])
+def lanes(request, monkeypatch):
+    if cpu_library.library().scan_lanes(request.param) != request.param:
+        pytest.skip("this processor has no such instructions")
+    monkeypatch.setattr(cpu_op, "LANES", request.param)
+
+
+@pytest.mark.parametrize("scan", SMALL, ids=str)
+def test_values_and_gradients(scan, lanes):
+    assert not too_far(scan, errors(scan, "cpp"))
+
+
+@pytest.mark.parametrize("scan", LARGE, ids=str)
+def test_values_and_gradients_of_long_scans(scan):
+    assert not too_far(scan, errors(scan, "cpp"))
+
+
+def test_fresh_memory_does_not_leak(monkeypatch):
+    """Uninitialised memory is NaN here; whatever the kernel leaves unwritten would show."""
+    torch.use_deterministic_algorithms(True)
+    try:
+        assert torch.utils.deterministic.fill_uninitialized_memory
+        assert torch.empty(1).isnan().all()
+        assert not too_far(SMALL[3], errors(SMALL[3], "cpp"))
+    finally:
+        torch.use_deterministic_algorithms(False)
+
+
+@pytest.mark.parametrize("scan", [Scan(12, 13, d=40, n=16, paths=("rows", "columns reversed")), SMALL[3]], ids=str)
+@pytest.mark.parametrize("threads", [1, 2, 3])
+def test_runs_agree_bit_for_bit(scan, threads):
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        inputs, weight = make_inputs(scan)
+        first, second = (results(inputs, weight, scan, "cpp") for _ in range(2))
+    finally:
+        torch.set_num_threads(before)
+    assert all(torch.equal(a, b) for a, b in zip(first, second, strict=True))
+
+
+def test_threads_change_no_output():
+    """Only sums over sequences may be grouped by threads; the output has none."""
+    scan = Scan(12, 13, d=40, n=16, paths=("rows", "columns reversed"))
+    inputs, weight = make_inputs(scan)
+    before = torch.get_num_threads()
+    outputs = []
+    for threads in (1, 2, 5):
+        torch.set_num_threads(threads)
+        outputs.append(selective_scan(*inputs, paths=scan.paths, weight=weight, backend="cpp"))
+    torch.set_num_threads(before)
+    assert torch.equal(outputs[0], outputs[1]) and torch.equal(outputs[0], outputs[2])
+
+
+def test_weight_zero_leaves_the_state_untouched():
+    """A frame of weight 0 changes no other frame's output."""
+    scan = Scan(6, d=7, n=8, paths=BURST, p=2)
+    inputs, _ = make_inputs(scan)
+    weight = torch.ones(1, 2, 6, 1)
+    weight[:, :, 3] = 0
+    others = [0, 1, 2, 4, 5]
+    full = selective_scan(*inputs, paths=BURST, weight=weight, backend="cpp")[:, :, others]
+    kept = [t[:, :, others] if t.ndim == 5 else t[:, :, :, others] if t.ndim == 6 else t for t in inputs]
+    without = selective_scan(*kept, paths=BURST, weight=weight[:, :, others], backend="cpp")
+    torch.testing.assert_close(full, without, rtol=1e-5, atol=1e-5)
+
+
+def test_not_a_number_is_not_hidden():
+    inputs, _ = make_inputs(Scan(5, d=20, n=4))
+    inputs[1][0, 0, 0, 2, 0, 3] = torch.nan
+    y = selective_scan(*inputs, paths=("rows",), backend="cpp")
+    assert y[..., 2:, :, 3].isnan().all() and not y[..., :2, :, :].isnan().any()
+    assert not y[..., [0, 1, 2, 4, 19]].isnan().any()
+
+
+def test_operator_is_known_to_pytorch():
+    inputs, weight = make_inputs(SMALL[3])
+    leaves = [tensor.detach().requires_grad_() for tensor in inputs]
+    torch.library.opcheck(torch.ops.burstmamba.scan_cpu.default, (*leaves, weight, [0, 2]))
+
+
+def test_flops():
+    inputs, _ = make_inputs(Scan(6, 4, d=5, n=4, paths=BURST))
+    with torch.utils.flop_counter.FlopCounterMode(display=False) as counter:
+        selective_scan(*inputs, paths=BURST, backend="cpp")
+    assert counter.get_total_flops() == 2 * 24 * 5 * (9 * 4 + 1)
+
+
+def test_selection_prefers_it_on_the_cpu():
+    assert select_backend(torch.zeros(1)).name == "cpp"
+    assert select_backend(torch.zeros(1, dtype=torch.float64)).name == "reference"
+
+
+def test_errors(monkeypatch):
+    with pytest.raises(InputError, match="scan backend 'cpp' cannot run here: it takes float32, .* not float64"):
+        select_backend(torch.zeros(1, dtype=torch.float64), "cpp")
+    monkeypatch.setattr(cpu_backend, "library", lambda: None)
+    with pytest.raises(InputError, match="installed without a C\\+\\+ compiler"):
+        select_backend(torch.zeros(1), "cpp")
+    assert select_backend(torch.zeros(1)).name == "reference"
+
+
+def test_processes_do_not_collide():
+    """Two processes load and run the library at the same time and find the same numbers."""
+    code = (
+        "import torch, sys; from burstmamba.kernels.selective_scan import selective_scan; torch.manual_seed(0); "
+        "g = torch.randn; y = selective_scan(g(1,1,8,8,20), g(1,1,1,8,8,20), -torch.rand(1,20,8), g(1,1,1,8,8,8), "
+        "g(1,1,1,8,8,8), g(1,20), g(1,20), paths=('rows',), backend='cpp'); print(y.double().sum().item())"
+    )
+    runs = [subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) for _ in range(2)]
+    first, second = (run.communicate()[0] for run in runs)
+    assert first == second and float(first) != 0

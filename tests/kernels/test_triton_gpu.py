@@ -1,0 +1,58 @@
+"""The Triton kernels on a real GPU: `pytest -m gpu`."""
+
+import pytest
+import torch
+from sampling_agreement import SAMPLINGS
+from sampling_agreement import TOLERANCE as SAMPLING_TOLERANCE
+from sampling_agreement import errors as sampling_errors
+from scan_agreement import BURST, LARGE, SMALL, Scan, errors, make_inputs, results, too_far
+
+from burstmamba.kernels.selective_scan import PATHS, select_backend, selective_scan
+
+pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA GPU")]
+LARGER = (
+    Scan(40, 41, d=360, n=16, paths=PATHS, b=2, layout="network", dtype=torch.bfloat16),
+    Scan(32, 32, d=96, n=8, paths=PATHS, b=3, layout="network"),
+    Scan(14, d=90, n=16, paths=BURST, b=2, p=900, layout="network", dtype=torch.bfloat16),
+)
+
+
+@pytest.mark.parametrize("scan", SMALL + LARGE + LARGER, ids=str)
+def test_scan_values_and_gradients(scan):
+    assert not too_far(scan, errors(scan, "triton", "cuda"))
+
+
+@pytest.mark.parametrize("sampling", SAMPLINGS, ids=str)
+def test_sampling_values_and_gradients(sampling):
+    for name, error in sampling_errors(sampling, "triton", "cuda").items():
+        assert error <= SAMPLING_TOLERANCE[sampling.dtype], name
+
+
+def test_selection_prefers_it_on_the_gpu():
+    assert select_backend(torch.zeros(1, device="cuda")).name == "triton"
+
+
+def test_scan_can_be_captured():
+    """As a CUDA graph, which a launch that waits for the GPU would refuse."""
+    inputs, weight = make_inputs(LARGER[1], "cuda")
+    expected = results(inputs, weight, LARGER[1], "triton")
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        captured = results(inputs, weight, LARGER[1], "triton")
+    graph.replay()
+    for a, b in zip(captured, expected, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-4)
+
+
+def test_scan_compiles():
+    inputs, _ = make_inputs(Scan(6, 8, d=20, n=8, paths=PATHS), "cuda")
+    run = torch.compile(lambda *tensors: 2 * selective_scan(*tensors, paths=PATHS), fullgraph=True)
+    torch.testing.assert_close(run(*inputs), 2 * selective_scan(*inputs, paths=PATHS), rtol=1e-4, atol=1e-4)
+
+
+def test_autocast_keeps_the_state_in_float32():
+    inputs, _ = make_inputs(Scan(30, 30, d=20, n=8, paths=PATHS), "cuda")
+    plain = selective_scan(*inputs, paths=PATHS)
+    with torch.autocast("cuda", torch.bfloat16):
+        torch.testing.assert_close(selective_scan(*inputs, paths=PATHS), plain, rtol=1e-4, atol=1e-4)
