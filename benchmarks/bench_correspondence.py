@@ -1,8 +1,8 @@
 """How well the estimators find exact maps: `python benchmarks/bench_correspondence.py --photos FOLDER`.
 
 Bursts of 14 frames of 160×160 with handheld motion up to ±8 pixels and ±1°, made from photographs; end-point errors in
-LR pixels over the pixels that the frame sees. `--raft FILE` adds RAFT small, `--megapixels 12` the time on large
-frames. Writes results/correspondence.json.
+LR pixels over the pixels that the frame sees. Writes results/correspondence.json; with `--raft FILE` RAFT small's rows
+to correspondence-raft.json, with `--megapixels 12` the time on large frames to correspondence-time.json.
 """
 
 from __future__ import annotations
@@ -35,37 +35,45 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--photos", type=Path, required=True)
     parser.add_argument("--every", type=int, default=3, help="use every n-th photograph for the errors")
-    parser.add_argument("--raft", type=Path, help="RAFT small's weights")
-    parser.add_argument("--megapixels", type=float, default=0, help="also time frames of this size")
-    parser.add_argument("--output", default="correspondence")
+    parser.add_argument("--raft", type=Path, help="RAFT small's weights: measure it alone")
+    parser.add_argument("--megapixels", type=float, default=0, help="measure only the time on frames of this size")
     options = parser.parse_args()
-    photos = [load_photo(p) for p in sorted(options.photos.glob("*.avif"))]
-    methods = (*METHODS, "raft-small") if options.raft else METHODS
     rows: list[dict[str, object]] = []
+    name = "correspondence"
+    if options.megapixels:
+        name += "-time"
+        report(rows, large_frames(options.megapixels))
+    elif options.raft:
+        name += "-raft"
+        accuracy(rows, load_photos(options.photos)[:: options.every], ("raft-small",), options.raft)
+    else:
+        photos = load_photos(options.photos)
+        chosen = photos[:: options.every]
+        accuracy(rows, chosen, METHODS, None)
+        for noise in NOISE:
+            report(rows, {"case": "frames that must go", "noise": noise, **recognition(photos, NOISE[noise])})
+        scenes = [render(p, seed=i, noise=(1e-3, 1e-5), cfa="RGGB") for i, p in enumerate(chosen)]
+        case = {"method": "homography", "noise": "mosaic, shot 0.001", "motion": "camera"}
+        report(rows, {**case, **errors(scenes, "homography", None)})
+    write_results(name, torch.device("cpu"), rows)
+
+
+def accuracy(rows: list[dict[str, object]], photos: list[Tensor], methods: tuple[str, ...], raft: Path | None) -> None:
+    """Errors of each method by noise and by what moves."""
     for noise in NOISE:
         for kind, motion in (("camera", Motion()), ("camera and object", Motion(object_shift=6.0))):
-            scenes = [
-                render(p, seed=i, motion=motion, noise=NOISE[noise]) for i, p in enumerate(photos[:: options.every])
-            ]
-            if kind == "camera":
-                report(rows, {"method": "SIFT + RANSAC alone", "noise": noise, "motion": kind, **sift_alone(scenes)})
-                report(rows, {"method": "OpenCV's ECC", "noise": noise, "motion": kind, **opencv_ecc(scenes)})
+            scenes = [render(p, seed=i, motion=motion, noise=NOISE[noise]) for i, p in enumerate(photos)]
+            case: dict[str, object] = {"noise": noise, "motion": kind, "frames": sum(len(s.burst) - 1 for s in scenes)}
+            if kind == "camera" and not raft:
+                report(rows, {"method": "SIFT + RANSAC alone", **case, **sift_alone(scenes)})
+                report(rows, {"method": "OpenCV's ECC", **case, **opencv_ecc(scenes)})
             for method in methods:
-                report(rows, {"method": method, "noise": noise, "motion": kind, **errors(scenes, method, options.raft)})
-        report(rows, {"case": "frames that must go", "noise": noise, **recognition(photos, NOISE[noise])})
-    scenes = [render(p, seed=i, noise=(1e-3, 1e-5), cfa="RGGB") for i, p in enumerate(photos[:: options.every])]
-    report(
-        rows,
-        {
-            "method": "homography",
-            "noise": "mosaic, shot 0.001",
-            "motion": "camera",
-            **errors(scenes, "homography", None),
-        },
-    )
-    if options.megapixels:
-        report(rows, large_frames(options.megapixels))
-    write_results(options.output, torch.device("cpu"), rows)
+                report(rows, {"method": method, **case, **errors(scenes, method, raft)})
+
+
+def load_photos(folder: Path) -> list[Tensor]:
+    """Every photograph of a folder."""
+    return [load_photo(p) for p in sorted(folder.glob("*.avif"))]
 
 
 def report(rows: list[dict[str, object]], row: dict[str, object]) -> None:

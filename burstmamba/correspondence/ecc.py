@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import cv2
 import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from burstmamba.correspondence.luma import gradients, smooth
+from burstmamba.correspondence.luma import smooth
 
 # Parameters of each motion model among those of a homography: x: ξ η 1, y: ξ η 1, perspective ξ η.
 MODELS = {"homography": list(range(8)), "affine": list(range(6)), "translation": [2, 5]}
@@ -75,11 +76,14 @@ def prepare(keyframe: Tensor, sigma: float, noise: float = 0.0) -> list[Level]:
 
 def _level(keyframe: Tensor, factor: int, sigma: float, noise: float) -> Level:
     plane = smooth(reduce_plane(keyframe, factor), sigma)
-    gx, gy = gradients(plane)
+    gx, gy = slopes(plane)
     slope = (gx.square() + gy.square()).sqrt()
     noise_slope = noise**2 / (4 * np.pi * sigma**4)  # mean squared slope of white noise behind the Gaussian
     index = _steepest(slope, POINTS)
     h, w = plane.shape
+    edge = margin(plane, sigma)
+    index = index[(index // w - (h - 1) / 2).abs() <= (h - 1) / 2 - edge]
+    index = index[(index % w - (w - 1) / 2).abs() <= (w - 1) / 2 - edge]
     y, x = (index // w).float(), (index % w).float()
     size = max(h, w) / 2
     xi, eta = (x - (w - 1) / 2) / size, (y - (h - 1) / 2) / size
@@ -97,6 +101,19 @@ def _level(keyframe: Tensor, factor: int, sigma: float, noise: float) -> Level:
         jacobian=torch.stack(columns, -1),
         frame=frame,
     )
+
+
+def slopes(plane: Tensor) -> tuple[Tensor, Tensor]:
+    """Derivatives of (h, w) along x and y over five pixels: close to exact for fine texture, where two are far off."""
+    taps = np.array([[1, -8, 0, 8, -1]], np.float32) / 12
+    filters = (taps, taps.T)
+    gx, gy = (cv2.filter2D(plane.numpy(), -1, taps, borderType=cv2.BORDER_REPLICATE) for taps in filters)
+    return torch.from_numpy(gx), torch.from_numpy(gy)
+
+
+def margin(plane: Tensor, sigma: float) -> int:
+    """Pixels at the border whose smoothed values depend on what lies outside."""
+    return min(round(1.5 * sigma), min(plane.shape) // 8)
 
 
 def _steepest(slope: Tensor, count: int) -> Tensor:
@@ -125,7 +142,7 @@ def refine(levels: list[Level], frame: Tensor, matrix: np.ndarray, model: str) -
             [[level.factor, 0, (level.factor - 1) / 2], [0, level.factor, (level.factor - 1) / 2], [0, 0, 1]]
         )
         start = np.linalg.inv(place) @ result.matrix @ place
-        refined = _refine_level(level, plane, start, model)
+        refined = _refine_level(level, plane, start, model, tolerance=0.002 if level is levels[-1] else 0.02)
         if refined is None:
             return Refined(matrix, float("inf"), converged=False)
         result = Refined(
@@ -134,7 +151,7 @@ def refine(levels: list[Level], frame: Tensor, matrix: np.ndarray, model: str) -
     return result
 
 
-def _refine_level(level: Level, plane: Tensor, matrix: np.ndarray, model: str) -> Refined | None:
+def _refine_level(level: Level, plane: Tensor, matrix: np.ndarray, model: str, tolerance: float) -> Refined | None:
     """Gauss–Newton on one level; None when the frames no longer overlap or the texture does not fix the motion."""
     active = MODELS[model]
     corners = np.array([[-1, -1, 1], [1, -1, 1], [-1, 1, 1], [1, 1, 1.0]]).T
@@ -142,7 +159,7 @@ def _refine_level(level: Level, plane: Tensor, matrix: np.ndarray, model: str) -
     scale = None
     deviation, converged = float("inf"), False
     for _ in range(15):
-        values, inside = sample_points(plane, level.points, matrix)
+        values, inside = sample_points(plane, level.points, matrix, margin(plane, level.sigma))
         if int(inside.sum()) < max(20, 0.2 * len(inside)):
             return None
         t, i, j = level.values[inside], values[inside], level.jacobian[inside][:, active]
@@ -164,7 +181,7 @@ def _refine_level(level: Level, plane: Tensor, matrix: np.ndarray, model: str) -
             _corner_deviation(covariance[: len(active), : len(active)].numpy(), active, level.sigma) * half_extent
         )
         moved = update @ corners
-        if np.abs(moved[:2] / moved[2] - corners[:2]).max() * half_extent < 2e-3:
+        if np.abs(moved[:2] / moved[2] - corners[:2]).max() * half_extent < tolerance:
             converged = True
             break
     return Refined(matrix, deviation, converged)
@@ -193,14 +210,14 @@ def _corner_deviation(covariance: np.ndarray, active: list[int], sigma: float) -
     return float(np.sqrt(max(worst, 0) * shared))
 
 
-def sample_points(plane: Tensor, points: Tensor, matrix: np.ndarray) -> tuple[Tensor, Tensor]:
-    """Values of (h, w) at the images of points (n, 2), bicubic, and which of them lie inside."""
+def sample_points(plane: Tensor, points: Tensor, matrix: np.ndarray, edge: int = 0) -> tuple[Tensor, Tensor]:
+    """Values of (h, w) at the images of points (n, 2), bicubic, and which of them lie inside by `edge` pixels."""
     h, w = plane.shape
     m = torch.from_numpy(matrix).float()
     x, y = points.T
     depth = m[2, 0] * x + m[2, 1] * y + m[2, 2]
     u = (m[0, 0] * x + m[0, 1] * y + m[0, 2]) / depth
     v = (m[1, 0] * x + m[1, 1] * y + m[1, 2]) / depth
-    inside = (u >= 0) & (u <= w - 1) & (v >= 0) & (v <= h - 1) & (depth > 0.1)
+    inside = (u >= edge) & (u <= w - 1 - edge) & (v >= edge) & (v <= h - 1 - edge) & (depth > 0.1)
     grid = torch.stack((2 * u / max(w - 1, 1) - 1, 2 * v / max(h - 1, 1) - 1), -1)[None, None]
     return F.grid_sample(plane[None, None], grid, "bicubic", "border", align_corners=True)[0, 0, 0], inside
