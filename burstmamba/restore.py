@@ -143,18 +143,20 @@ class Restoration:
     def bands(self) -> Iterator[Tensor]:
         """Yield (3, rows, s·w) float32 in [0, 1] from top to bottom; halve the windows when memory runs out."""
         start, done, clipped = time.perf_counter(), 0, 0
-        while done < self.crop.height:
+        while True:
             try:
                 for band in self._bands_from(done):
                     clipped += int(((band < 0) | (band > 1)).sum())
                     done += band.shape[1] // self.config.scale
                     yield band.clamp_(0, 1)
+                break
             except RuntimeError as error:
                 if not is_out_of_memory(error) or self.report.tile // 2 < SMALLEST_TILE:
                     raise
-                self.runner.release()
-                self._set_tile(self.report.tile // 2)
-                log.warning("out of memory: continuing with windows of %d pixels", self.report.tile)
+            # The failed window's tensors are gone only now, with the error.
+            self.runner.release()
+            self._set_tile(self.report.tile // 2)
+            log.warning("out of memory: continuing with windows of %d pixels", self.report.tile)
         self.report.clipped = clipped / (3 * self.size[0] * self.size[1])
         self.report.seconds["network"] = time.perf_counter() - start
 
