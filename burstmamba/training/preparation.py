@@ -152,6 +152,8 @@ def run_recipe(
         listener: called at every look and every validation of the first process.
     """
     place = choose_device(device)
+    if recipe.threads:
+        torch.set_num_threads(recipe.threads)
     processes = join(place)
     try:
         if place.type == "cuda":

@@ -109,6 +109,8 @@ class Recipe:
     """`bf16` autocast where the device is a GPU, or `fp32`."""
     checkpoint_stages: bool = False
     """Recompute each stage in the backward pass instead of keeping it: less memory, more time."""
+    threads: int = 0
+    """CPU threads; 0 leaves it to torch. Networks as small as `tiny` lose more by waiting for a second one."""
     seed: int = 0
     validation: Validation = field(default_factory=Validation)
     log_every: int = 50
