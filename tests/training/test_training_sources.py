@@ -15,6 +15,7 @@ from burstmamba.data.datasets import BurstDataset
 from burstmamba.data.photographs import PhotographBank
 from burstmamba.errors import InputError
 from burstmamba.training.leaves import draw_leaves, write_leaves
+from burstmamba.training.overrides import load_recipe, override
 from burstmamba.training.preparation import choose_device, data_folders, open_data
 from burstmamba.training.processes import Processes
 from burstmamba.training.recipe import BurstFolders, Photographs
@@ -174,3 +175,24 @@ def test_errors_of_devices():
     if not torch.cuda.is_available():
         with pytest.raises(InputError, match="no CUDA GPU is usable here"):
             choose_device("cuda")
+
+
+def test_realbsr_folders_end_to_end(tmp_path):
+    """The paper's recipe on a few bursts in the benchmark's own layout: batches, maps, validation bursts."""
+    rng = np.random.default_rng(0)
+    for split, numbers in (("train", range(3)), ("test", range(2))):
+        for number in numbers:
+            folder = tmp_path / "data" / split / f"{number:03d}_0001"
+            folder.mkdir(parents=True)
+            for frame in range(14):
+                pixels = rng.integers(0, 256, (16, 16, 3), dtype=np.uint8)
+                Image.fromarray(pixels).save(folder / f"{number:03d}_MFSR_Sony_0001_x1_{frame:02d}.png")
+            truth = rng.integers(0, 256, (64, 64, 3), dtype=np.uint8)
+            Image.fromarray(truth).save(folder / f"{number:03d}_MFSR_Sony_0001_x4.png")
+    settings = ["phases.batch=2", "phases.patch=8", "data.correspondence=identity", "validation.patch=12"]
+    recipe = override(load_recipe("paper-realbsr-rgb"), settings)
+    source, validation = open_data(recipe, [str(tmp_path / "data")], None, tmp_path, CPU, Processes())
+    single, burst = source.batch(0, recipe.phases[0], 1), source.batch(1, recipe.phases[1], 14)
+    assert single.frames.shape == (2, 1, 3, 8, 8) and burst.frames.shape == (2, 14, 3, 8, 8)
+    assert burst.target.shape == (2, 3, 32, 32) and burst.correspondence.to_frame.shape == (2, 14, 2, 8, 8)
+    assert validation.frames.shape == (2, 14, 3, 12, 12)
