@@ -65,6 +65,8 @@ class SynthesisConfig:
     blurred_frame: float = 0.08
     unrelated_frame: float = 0.08
     duplicated_frame: float = 0.05
+    repeated_keyframe: float = 0.06
+    """Every frame is the keyframe once more, as in a slowed-down clip: nothing to gain, and nothing may be lost."""
     tripod: float = 0.05
     hot_pixels: float = 0.05
     saturated_lights: float = 0.1
@@ -133,6 +135,7 @@ class SynthesisConfig:
             blurred_frame=0.0,
             unrelated_frame=0.0,
             duplicated_frame=0.0,
+            repeated_keyframe=0.0,
             tripod=0.0,
             hot_pixels=0.0,
             saturated_lights=0.0,

@@ -192,14 +192,15 @@ def _finish(frames: Tensor, processed: Tensor, config: SynthesisConfig, dice: Di
 def _duplicate(
     frames: Tensor, given: Correspondence, exact: Correspondence, config: SynthesisConfig, dice: Dice
 ) -> tuple[Tensor, Correspondence, Correspondence]:
-    """Store one frame of some bursts twice, in the place of another one."""
+    """Store one frame of some bursts twice, in the place of another one; in others repeat the keyframe throughout."""
     b, l = frames.shape[:2]
-    if config.duplicated_frame == 0 or l == 1:
+    if config.duplicated_frame == config.repeated_keyframe == 0 or l == 1:
         return frames, given, exact
     order = torch.arange(l, device=frames.device)[None]
     copied = (dice.uniform(b, 1) * l).long().clamp(max=l - 1)
     replaced = dice.later_frame(b, l) & dice.chance(config.duplicated_frame, b, 1)
     order = torch.where(replaced, copied, order)  # (b, l)
+    order = torch.where(dice.chance(config.repeated_keyframe, b, 1), 0, order)
     rows = torch.arange(b, device=frames.device)[:, None]
 
     def take(tensor: Tensor) -> Tensor:

@@ -65,6 +65,12 @@ def test_tripod_bursts_do_not_move(smooth):
     assert sample.exact.to_frame.abs().max() < 1e-5
 
 
+def test_a_repeated_keyframe_comes_with_maps_that_say_so(smooth):
+    sample = made(replace(RGB, repeated_keyframe=1.0, frames=4), smooth, batch=3)
+    assert torch.equal(sample.frames, sample.frames[:, :1].expand_as(sample.frames))
+    assert sample.correspondence.to_frame.abs().max() == 0 and sample.correspondence.confidence.min() == 1
+
+
 def test_duplicated_frames_are_copies(smooth):
     sample = made(replace(RGB, duplicated_frame=1.0, frames=5), smooth, batch=12)
     copies = 0
