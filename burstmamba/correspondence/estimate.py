@@ -70,6 +70,7 @@ def estimate(
     burst: Burst, method: str | Path | Correspondence = "auto", *, raft_weights: str | Path | None = None
 ) -> Estimate:
     """`estimate_correspondence` with the global motions, the likeness of the frames and their exposure."""
+    device = burst.frames.device
     burst = Burst(burst.frames.detach().cpu(), burst.camera, burst.names)
     if isinstance(method, Correspondence) or str(method).endswith(".safetensors"):
         return _given(burst, method)
@@ -96,7 +97,8 @@ def estimate(
         maps.append(views[:3])
         likeness.append(views[3])
     to_frame, to_keyframe, confidence = (torch.stack(m)[None] for m in zip(*maps, strict=True))
-    return Estimate(Correspondence(to_frame, to_keyframe, confidence), tuple(in_burst), tuple(likeness), gains)
+    found = Correspondence(to_frame, to_keyframe, confidence).to(device)
+    return Estimate(found, tuple(in_burst), tuple(likeness), gains)
 
 
 def _burst_noise(planes: Luma, motions: list[GlobalMotion]) -> Noise:

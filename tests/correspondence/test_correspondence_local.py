@@ -17,7 +17,7 @@ from burstmamba.correspondence.dense import compose_to_frame, compose_to_keyfram
 from burstmamba.correspondence.estimate import estimate
 from burstmamba.correspondence.light import brighten, decode_srgb, encode_srgb, match_exposure
 from burstmamba.correspondence.luma import noise_level
-from burstmamba.correspondence.noise import Noise
+from burstmamba.correspondence.noise import BLUR, Noise, common_noise, measure_noise
 from burstmamba.errors import InputError
 
 
@@ -86,6 +86,21 @@ def test_noise_level_of_white_noise():
         assert noise_level(ramp) == pytest.approx(sigma, rel=0.1)
         mean = torch.nn.functional.avg_pool2d(plane[None, None], 2, stride=1)[0, 0]
         assert noise_level(mean, averaged=True) == pytest.approx(sigma / 2, rel=0.15)
+
+
+def test_noise_of_a_pair_and_of_a_burst():
+    """White noise behind a Gaussian of width s keeps 1/4πs² of its variance; one strange frame does not change it."""
+    plane = torch.linspace(0.2, 0.8, 160).expand(160, 160)
+    draws = 0.03 * torch.randn(4, 160, 160, generator=torch.Generator().manual_seed(3))
+    view = torch.ones(160, 160, dtype=torch.bool)
+    pairs = [measure_noise(plane + draws[0], plane + draw, view) for draw in draws[1:]]
+    expected = 2 * 0.03**2 / (4 * np.pi * BLUR**2)
+    assert pairs[0].variance == pytest.approx(np.full(8, expected), rel=0.25)
+    assert pairs[0].expected(torch.tensor([[0.5]])).item() == pytest.approx(expected, rel=0.25)
+    strange = measure_noise(plane + draws[0], torch.rand(160, 160, generator=torch.Generator().manual_seed(4)), view)
+    assert strange.variance.min() > 4 * expected
+    together = common_noise([*pairs, strange])
+    assert together.variance == pytest.approx(np.full(8, expected), rel=0.25)
 
 
 def test_compositions_follow_points():
