@@ -68,8 +68,10 @@ class WallClock:
         """Take note that the run is `seconds` old before step number `step`, and what it may use in all."""
         if step > self.step and self.looked:
             self.pace = (seconds - self.seconds) / (step - self.step)
-        self.looked = True
         self.step, self.seconds, self.budget = step, seconds, budget or self.budget
+        if step == 0 and not self.looked:  # what was compiled before the first step takes nothing of its schedule
+            self.begin = max(self.begin, min(seconds / self.budget, 0.5 * (self.begin + self.end)))
+        self.looked = True
 
 
 Clock = StepClock | WallClock

@@ -52,6 +52,17 @@ def test_wall_clock_shares_the_time_and_extrapolates():
     assert clock.position(3) == pytest.approx(14 / 42)
 
 
+def test_preparation_takes_nothing_of_the_first_phase():
+    """Compiling for 40 of 100 seconds: the first step is at the schedule's beginning, the last at its end."""
+    clock = phase_clock((COSINE,), 0, by_time=True)
+    clock.tick(0, 40.0, 100.0)
+    assert clock.position(0) == 0
+    clock.tick(10, 70.0, 100.0)
+    assert clock.position(10) == pytest.approx(0.5)
+    clock.tick(20, 100.0, 100.0)
+    assert clock.position(20) == pytest.approx(1.0)
+
+
 def test_burst_lengths_follow_the_table():
     """The same step always draws the same length; the shares are those of the table."""
     drawn = [burst_length(PHASE, 7, step) for step in range(2000)]
