@@ -129,6 +129,8 @@ static void for_each_unit(int64_t units, int64_t threads, Unit unit) {
 #define EXPORT extern "C" __attribute__((visibility("default")))
 #endif
 
+EXPORT int64_t scan_problem_size() { return sizeof(ScanProblem); }
+
 EXPORT int64_t scan_lanes(int64_t limit) { return lanes_here(limit); }
 
 EXPORT int64_t scan_has_threads() {
