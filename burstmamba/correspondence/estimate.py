@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -28,8 +27,6 @@ from burstmamba.correspondence.homography import GlobalMotion, estimate_global_m
 from burstmamba.correspondence.luma import Luma, luma
 from burstmamba.correspondence.noise import NO_NOISE, Noise, common_noise, measure_noise
 from burstmamba.errors import InputError
-
-log = logging.getLogger(__name__)
 
 METHODS = ("auto", "homography", "dense", "raft-small", "raft-large", "identity")
 # Below this correlation of details a frame shows something else; it is given no confidence at all.
@@ -79,14 +76,15 @@ def estimate(
             f"unknown correspondence method {str(method)!r}: use one of {', '.join(METHODS)}, "
             "or a .safetensors file of maps."
         )
+    if method == "identity":
+        return _unmoved(burst, device)
     flow: Flow = dis_flow
     if str(method).startswith("raft"):
         from burstmamba.correspondence.raft import load_raft
 
         flow = load_raft(str(method), raft_weights)
     planes = luma(burst)
-    still = [GlobalMotion(np.eye(3), "identity")] * len(burst)
-    motions = still if method == "identity" else estimate_global_motion(planes)
+    motions = estimate_global_motion(planes)
     in_burst = [GlobalMotion(planes.matrix_in_burst_pixels(m.matrix), m.model) for m in motions]
     gains = measure_gains(burst, in_burst)
     matched = luma(burst, gains) if bool((gains != 1).any()) else planes
@@ -99,6 +97,15 @@ def estimate(
     to_frame, to_keyframe, confidence = (torch.stack(m)[None] for m in zip(*maps, strict=True))
     found = Correspondence(to_frame, to_keyframe, confidence).to(device)
     return Estimate(found, tuple(in_burst), tuple(likeness), gains)
+
+
+def _unmoved(burst: Burst, device: torch.device) -> Estimate:
+    """The caller says that nothing moves: taken at their word, with full confidence."""
+    still = Correspondence.identity(burst.frames[None])
+    confidence = torch.ones_like(still.to_frame[:, :, :1])
+    maps = Correspondence(still.to_frame, still.to_keyframe, confidence).to(device)
+    motions = (GlobalMotion(np.eye(3), "identity"),) * len(burst)
+    return Estimate(maps, motions, (trust.Likeness(1.0, 1.0, 1.0),) * len(burst), torch.ones(len(burst), 3))
 
 
 def _burst_noise(planes: Luma, motions: list[GlobalMotion]) -> Noise:
@@ -149,7 +156,7 @@ def _local(
     whole = motion.displacement(tuple(frame.shape))
     warped = sample_at(frame[None, None], whole[None])[0, 0]
     doubt = trust.disagreement(keyframe, warped, noise)
-    if method in ("homography", "identity") or min(frame.shape) < 16:
+    if method == "homography" or min(frame.shape) < 16:
         return None, None, doubt
     if method == "auto":
         contradicted = float((doubt[trust.in_view(whole)] > trust.HALF_TRUST).float().mean())

@@ -201,7 +201,8 @@ def test_chosen_keyframe(still_scene):
 def test_identity_and_given_maps(still_scene):
     burst = still_scene.burst
     identity = estimate_correspondence(burst, "identity")
-    assert identity.to_frame.abs().max() == 0
+    assert identity.to_frame.abs().max() == 0 and identity.confidence.min() == 1
+    assert len(align_burst(burst, "identity").burst) == 5
     exact = Correspondence(still_scene.to_frame[None], still_scene.to_keyframe[None])
     assert estimate_correspondence(burst, exact) is exact
     result = align_burst(burst, exact)
