@@ -51,7 +51,8 @@ def library() -> ctypes.CDLL | None:
             loaded = ctypes.CDLL(str(path))
         except OSError:  # built for another machine or another C library
             continue
-        if loaded.scan_problem_size() != ctypes.sizeof(Arguments):  # left behind by another version
+        size = getattr(loaded, "scan_problem_size", lambda: 0)()
+        if size != ctypes.sizeof(Arguments):  # left behind by another version
             continue
         for function in (loaded.scan_forward, loaded.scan_backward):
             function.argtypes, function.restype = [ctypes.POINTER(Arguments)], None
