@@ -10,7 +10,7 @@ import numpy as np
 
 from burstmamba.burst import Burst
 from burstmamba.correspondence import confidence as trust
-from burstmamba.correspondence.estimate import SMALLEST_CORRELATION, Estimate, estimate
+from burstmamba.correspondence.estimate import SMALLEST_CORRELATION, SMALLEST_TRUST, Estimate, estimate
 from burstmamba.correspondence.field import Correspondence
 from burstmamba.correspondence.light import match_exposure as apply_gains
 from burstmamba.correspondence.luma import luma
@@ -152,7 +152,7 @@ def _reason(likeness: trust.Likeness, overlap: float, confidence: float, smalles
     """Why a frame is left out, or an empty string."""
     if overlap < SMALLEST_OVERLAP:
         return f"it sees only {overlap:.0%} of the keyframe"
-    if likeness.correlation < SMALLEST_CORRELATION:
+    if likeness.correlation < SMALLEST_CORRELATION and confidence < SMALLEST_TRUST:
         return f"it does not show the keyframe's scene (correlation {likeness.correlation:.2f})"
     if confidence < smallest_confidence:
         return f"it could not be aligned (confidence {confidence:.2f})"

@@ -29,8 +29,10 @@ from burstmamba.correspondence.noise import NO_NOISE, Noise, common_noise, measu
 from burstmamba.errors import InputError
 
 METHODS = ("auto", "homography", "dense", "raft-small", "raft-large", "identity")
-# Below this correlation of details a frame shows something else; it is given no confidence at all.
+# A frame whose details correlate less and of which less than half is trusted shows something else: it is given no
+# confidence at all. A large moving object alone lowers the correlation too, but leaves the rest trusted.
 SMALLEST_CORRELATION = 0.5
+SMALLEST_TRUST = 0.5
 # `auto` looks for local motion when more than this share of the view contradicts the homography.
 LOCAL_SHARE = 0.005
 
@@ -140,7 +142,7 @@ def _frame_maps(
     likeness = trust.compare(keyframe, warped, view, noise)
     trip = round_trip(f, g) if f is not None and g is not None else None
     certainty = trust.trust(doubt, trip) * view
-    if likeness.correlation < SMALLEST_CORRELATION:
+    if likeness.correlation < SMALLEST_CORRELATION and not float(certainty[view].mean()) > SMALLEST_TRUST:
         certainty = torch.zeros_like(certainty)
     certainty = planes.on_burst_pixels(certainty[None, None], size)[0]
     if f is None or g is None:
