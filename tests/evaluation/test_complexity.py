@@ -34,7 +34,8 @@ def test_light_stays_under_its_bound(name):
 def test_dense_count_equals_pytorchs(name, frames):
     """Convolutions and matrix products of the real network, counted by PyTorch (2 a MAC)."""
     # 32 channels: with 16, Δ has rank 1 and PyTorch multiplies it element-wise, which it does not count.
-    config = replace(preset("paper"), blocks=(1, 2)) if name == "paper shortened" else replace(preset(name), channels=32)
+    shortened = replace(preset("paper"), blocks=(1, 2))
+    config = shortened if name == "paper shortened" else replace(preset(name), channels=32)
     model = BurstMamba(config)
     with FlopCounterMode(display=False) as counter, torch.no_grad():
         model(torch.rand(1, frames, config.in_channels, 8, 6))
