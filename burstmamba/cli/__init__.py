@@ -12,18 +12,18 @@ from burstmamba.errors import InputError
 
 # Command name -> module of burstmamba.cli holding a function of the same name (dashes become underscores).
 COMMANDS = {
+    "restore": "restore",
     "align": "align",
+    "app": "app",
+    "train": "train",
+    "plot": "plot",
+    "evaluate": "evaluate",
     "ablate": "ablate",
+    "figures": "figures",
     "synthesize": "synthesize",
     "openburst": "openburst",
-    "app": "app",
-    "evaluate": "evaluate",
-    "figures": "figures",
     "complexity": "complexity",
     "doctor": "doctor",
-    "restore": "restore",
-    "plot": "plot",
-    "train": "train",
 }
 
 
