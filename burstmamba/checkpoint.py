@@ -16,7 +16,8 @@ from torch import Tensor
 
 from burstmamba.errors import InputError
 from burstmamba.model.burstmamba import BurstMamba, image_mean
-from burstmamba.model.config import ModelConfig
+from burstmamba.model.config import ModelConfig, preset
+from burstmamba.model.mambair import from_mambair
 
 WEIGHTS = Path(__file__).parent / "weights"
 
@@ -112,6 +113,28 @@ def load_checkpoint(path: str | Path, device: torch.device | str = "cpu") -> Bur
             raise InputError(f"{path}: {name} has shape {tuple(tensor.shape)}, its configuration needs {needed}.")
     model.load_state_dict({name: tensor.float() for name, tensor in file.weights.items()}, assign=True)
     model.register_buffer("mean", image_mean(config), persistent=False)
+    return model.to(device).eval()
+
+
+def load_mambair(path: str | Path, device: torch.device | str = "cpu") -> BurstMamba:
+    """The single-image `paper` network with MambaIR's released classical ×4 weights (a `.pth` file)."""
+    try:
+        state = torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:  # a damaged or foreign pickle raises whatever its bytes happen to mean
+        reason = (str(error) or type(error).__name__).splitlines()[0]
+        raise InputError(f"{path} cannot be read as a PyTorch weights file: {reason}") from error
+    state = state.get("params_ema", state.get("params", state)) if isinstance(state, dict) else {}
+    model = BurstMamba(preset("paper-single"))
+    translated = from_mambair(state)
+    missing = sorted(model.state_dict().keys() - translated.keys())
+    if missing:
+        raise InputError(
+            f"{path} lacks {len(missing)} weights of MambaIR's classical ×4 network (first: {missing[0]})."
+        )
+    try:
+        model.load_state_dict(translated)
+    except RuntimeError as error:
+        raise InputError(f"{path} is a MambaIR of another size; the classical ×4 network is needed.") from error
     return model.to(device).eval()
 
 

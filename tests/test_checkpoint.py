@@ -1,5 +1,6 @@
 import json
 import os
+import pickle
 import subprocess
 import sys
 import time
@@ -9,10 +10,22 @@ import torch
 from safetensors.torch import save_file
 
 from burstmamba import InputError
-from burstmamba.checkpoint import load_checkpoint, load_model, read_checkpoint, save_checkpoint
+from burstmamba.checkpoint import load_checkpoint, load_mambair, load_model, read_checkpoint, save_checkpoint
 from burstmamba.model.burstmamba import BurstMamba
 from burstmamba.model.config import ModelConfig, preset
-from burstmamba.model.mambair import from_mambair
+from burstmamba.model.mambair import from_mambair, rename
+
+D_NAME = "layers.5.residual_group.blocks.0.self_attention.Ds"
+
+
+class Evil:
+    """Writes a file when a careless reader unpickles it."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def __reduce__(self):
+        return open, (self.path, "w")
 
 
 @pytest.fixture
@@ -133,6 +146,36 @@ def test_mambair_names_cover_the_keyframe_stream():
     assert moved.shape == (4, 360, 16) and torch.equal(moved[1], A[360:720])
     with pytest.raises(InputError, match="not a weight of MambaIR"):
         from_mambair({"layers.0.mlp.fc1.weight": torch.zeros(1)})
+
+
+def test_mambair_weights_load_into_the_keyframe_stream(tmp_path):
+    model = BurstMamba(preset("paper-single"))
+    ours = model.state_dict()
+    # MambaIR's own shapes: the four directions of A_logs and Ds are stacked in one axis.
+    theirs = {}
+    for name in mambair_names():
+        tensor = ours[f"keyframe.{rename(name)}"]
+        stacked = name.endswith(("A_logs", "Ds"))
+        theirs[name] = torch.randn_like(tensor).flatten(0, 1) if stacked else torch.randn_like(tensor)
+    torch.save({"params": theirs}, tmp_path / "mambair.pth")
+    loaded = load_mambair(tmp_path / "mambair.pth")
+    assert torch.equal(loaded.keyframe.shallow_convolution.weight, theirs["conv_first.weight"])
+    assert torch.equal(loaded.keyframe.stages[5].blocks[0].scan.D.flatten(), theirs[D_NAME])
+    del theirs["conv_last.bias"]
+    torch.save(theirs, tmp_path / "short.pth")
+    with pytest.raises(InputError, match="lacks 1 weights of MambaIR"):
+        load_mambair(tmp_path / "short.pth")
+    (tmp_path / "text.pth").write_text("hello")
+    with pytest.raises(InputError, match="cannot be read as a PyTorch weights file"):
+        load_mambair(tmp_path / "text.pth")
+
+
+def test_a_hostile_pickle_is_not_run(tmp_path):
+    with open(tmp_path / "evil.pth", "wb") as file:
+        pickle.dump(Evil(str(tmp_path / "ran")), file)
+    with pytest.raises(InputError, match="cannot be read"):
+        load_mambair(tmp_path / "evil.pth")
+    assert not (tmp_path / "ran").exists()
 
 
 @pytest.mark.slow
