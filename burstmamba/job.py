@@ -39,7 +39,7 @@ class JobSettings:
     model: str = "auto"
     """A shipped name, a checkpoint or a repository; `auto` is `light`, and `light-raw` for mosaics."""
     device: str = "auto"
-    burst_length: int | None = None
+    burst_length: int | None = 30
     """At most this many frames, the best ones; None takes all that memory holds."""
     keyframe: str = "first"
     """`first`, `sharpest`, a position from 0 or a file name."""

@@ -20,7 +20,7 @@ def restore(
     shots: Annotated[list[Path] | None, typer.Argument(help="A folder, a video clip, or the frames.")] = None,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="File to write; a folder with --each.")] = None,
     model: Annotated[str, typer.Option(help="Shipped name, checkpoint file or Hugging Face repository.")] = "auto",
-    burst_length: Annotated[int | None, typer.Option(min=1, help="Use at most this many frames, the best.")] = None,
+    burst_length: Annotated[int, typer.Option(min=1, help="Use at most this many frames, the best.")] = 30,
     keyframe: Annotated[str, typer.Option(help="first, sharpest, a position from 0 or a file name.")] = "first",
     correspondence: Annotated[
         str, typer.Option(help="auto, homography, dense, raft-small, raft-large, identity or maps.")
