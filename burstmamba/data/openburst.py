@@ -202,7 +202,7 @@ def _developed(clean: Tensor, sharp: Tensor, subset: str, dice: Dice) -> tuple[T
     """Noisy frames and the target in the subset's space."""
     shot, read = (torch.full((1,), value, device=clean.device) for value in NOISE[subset])
     if subset == "raw":
-        config = replace(synthesis_preset("handheld-raw"), exposure_drift=0.0, hot_pixels=0.0)
+        config = replace(synthesis_preset("handheld-raw"), exposure_drift=0.0, hot_pixels=0.0, changing_light=0.0)
         everyone = torch.ones(1, dtype=torch.bool, device=clean.device)
         camera = replace(handheld.draw_camera(dice, everyone, config), shot=shot, read=read)
         return *handheld.record(clean, sharp, camera, everyone, config, dice), camera

@@ -70,6 +70,8 @@ class SynthesisConfig:
     tripod: float = 0.05
     hot_pixels: float = 0.05
     saturated_lights: float = 0.1
+    changing_light: float = 0.12
+    """Colour and brightness of the light change from frame to frame, smoothly over the picture: the keyframe counts."""
 
     # What the network is told about the motion.
     maps: str = "estimated"
@@ -139,6 +141,7 @@ class SynthesisConfig:
             tripod=0.0,
             hot_pixels=0.0,
             saturated_lights=0.0,
+            changing_light=0.0,
             wrong_map=0.0,
         )
 

@@ -134,6 +134,10 @@ def _expose(clean: Tensor, camera: Sensitivity, config: SynthesisConfig, dice: D
     b, l = clean.shape[:2]
     later = (torch.arange(l, device=dice.device) > 0)[None, :, None, None, None]
     drift = torch.exp(config.exposure_drift * dice.normal(b, l, 1, 1, 1) * later)
+    if config.changing_light > 0:
+        coarse = 0.15 * dice.normal(b * l, 3, 2, 2)
+        light = F.interpolate(coarse, size=clean.shape[-2:], mode="bilinear", align_corners=True).view_as(clean)
+        drift = drift * torch.exp(light * later * dice.chance(config.changing_light, b, 1, 1, 1, 1))
     values = sensor.add_noise(clean * drift, camera.shot, camera.read, dice)
     if config.hot_pixels > 0:
         values = sensor.add_hot_pixels(values, dice.chance(config.hot_pixels, b), dice)

@@ -65,6 +65,14 @@ def test_tripod_bursts_do_not_move(smooth):
     assert sample.exact.to_frame.abs().max() < 1e-5
 
 
+def test_changing_light_leaves_the_keyframe_alone(smooth):
+    still, changing = (made(replace(CLEAN, changing_light=p, frames=3), smooth, batch=2) for p in (0.0, 1.0))
+    assert torch.allclose(still.frames[:, 0], changing.frames[:, 0], atol=2 / 255)
+    means = (changing.frames.mean((3, 4)) - changing.frames[:, :1].mean((3, 4)))[:, 1:]
+    assert means.abs().mean() > 0.01 and means.std(dim=2).min() > 1e-3  # brightness and colour both change
+    assert torch.equal(still.target, changing.target)
+
+
 def test_a_repeated_keyframe_comes_with_maps_that_say_so(smooth):
     sample = made(replace(RGB, repeated_keyframe=1.0, frames=4), smooth, batch=3)
     assert torch.equal(sample.frames, sample.frames[:, :1].expand_as(sample.frames))
