@@ -85,7 +85,7 @@ def time_case(case: Case, backend: str, device: torch.device, dtype: torch.dtype
     return row
 
 
-def variants() -> dict[str, dict[str, int]]:
+def variants() -> dict[str, dict[str, int | str]]:
     """Tunings worth a try, by name; each shows its difference from the default."""
     return {
         "default": {},
@@ -96,6 +96,21 @@ def variants() -> dict[str, dict[str, int]]:
         "short block/2": {"short_elements": 256, "short_backward_elements": 256},
         "short unroll 4": {"short_unroll": 4},
         "programs 16": {"programs": 16, "workers": 16},
+        **lanes_variants(),
+    }
+
+
+def lanes_variants() -> dict[str, dict[str, int | str]]:
+    """The form in lanes; so many elements make 32, 64 or 96 channels a warp, as states and channels allow."""
+    lanes = {"form": "lanes", "elements": 768, "short_elements": 768, "short_backward_elements": 256}
+    return {
+        "lanes 96-32": lanes,
+        "lanes 32": lanes | {"elements": 256, "short_elements": 256},
+        "lanes 96-96 unroll 2": lanes | {"backward_elements": 768, "unroll": 2},
+        "lanes 64-64 of 16 unroll 2": lanes | {"elements": 1024, "backward_elements": 1024, "unroll": 2},
+        "lanes 96-32 unroll 2": lanes | {"unroll": 2, "short_unroll": 4},
+        "lanes 96-32 unroll 8": lanes | {"unroll": 8, "short_unroll": 5},
+        "lanes 96-32 programs 16": lanes | {"programs": 16, "workers": 16},
     }
 
 
@@ -141,7 +156,7 @@ def main() -> None:
             row |= {"copy_floor_ms": round(floor, 4), "bar_ms": case.bar_ms}
             rows.append(row)
             print(
-                f"{backend:9} {tuning:16} {case.name:40} forward {row['forward']['median_ms']:8.3f} ms   "
+                f"{backend:9} {tuning:26} {case.name:40} forward {row['forward']['median_ms']:8.3f} ms   "
                 f"with backward {total:8.3f} ms   copying alone {floor:6.3f} ms   bar {case.bar_ms}",
                 flush=True,
             )

@@ -129,6 +129,16 @@ TINY = (
     Scan(3, 6, paths=("columns",), shift=3000.0),
     Scan(17, d=3, paths=("rows",), dtype=torch.bfloat16),
 )
+# Two or three groups of 32 channels, in chunks where they are long; n that is no power of two; extreme delta.
+LANES = (
+    Scan(9, d=40, paths=("rows reversed",), weighted=True, layout="network"),
+    Scan(2, 3, n=5, paths=PATHS, layout="network"),
+    Scan(4, 7, d=70, paths=("columns reversed",), weighted=True),
+    Scan(1, 18, d=3, n=16, layout="strided"),
+    Scan(3, 6, d=3, n=2, shift=-60.0),
+    Scan(3, 6, d=3, n=2, shift=3000.0),
+    Scan(17, d=3, dtype=torch.bfloat16),
+)
 LARGE = (
     Scan(64, 64, d=19, n=16, paths=("columns reversed",), layout="network"),
     Scan(14, d=90, n=16, paths=BURST, b=2, p=50, layout="network", weighted=True),

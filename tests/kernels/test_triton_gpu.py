@@ -1,5 +1,7 @@
 """The Triton kernels on a real GPU: `pytest -m gpu`."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from sampling_agreement import SAMPLINGS
@@ -19,6 +21,16 @@ LARGER = (
 
 @pytest.mark.parametrize("scan", SMALL + LARGE + LARGER, ids=str)
 def test_scan_values_and_gradients(scan):
+    assert not too_far(scan, errors(scan, "triton", "cuda"))
+
+
+@pytest.mark.parametrize("scan", SMALL + LARGE + LARGER, ids=str)
+def test_scan_in_lanes_values_and_gradients(scan, monkeypatch):
+    from burstmamba.kernels.selective_scan import triton_launch, triton_op
+
+    tuning = replace(triton_launch.Tuning(), form="lanes", elements=768)
+    monkeypatch.setattr(triton_launch, "TUNING", tuning)
+    monkeypatch.setattr(triton_op, "TUNING", tuning)
     assert not too_far(scan, errors(scan, "triton", "cuda"))
 
 

@@ -11,6 +11,12 @@ from torch import Tensor
 
 from burstmamba.kernels.selective_scan.layout import empty_in_order, flat, strides
 from burstmamba.kernels.selective_scan.triton_combine import combine_paths
+from burstmamba.kernels.selective_scan.triton_lanes import (
+    lanes_backward,
+    lanes_carry,
+    lanes_forward,
+    lanes_gather,
+)
 from burstmamba.kernels.selective_scan.triton_walk import carry, gather_backward, walk_backward, walk_forward
 
 SHORT = 16
@@ -19,8 +25,10 @@ SHORT = 16
 
 @dataclass(frozen=True)
 class Tuning:
-    """Sizes that decide speed, never the result."""
+    """Form and sizes, which decide speed, never the result."""
 
+    form: str = "tile"
+    """How a warp holds a state: "tile", spread over lanes by Triton; or "lanes", a channel a lane, for N up to 16."""
     elements: int = 256
     """State elements (channels x states) of a program's forward walk."""
     backward_elements: int = 256
@@ -38,6 +46,18 @@ class Tuning:
 
 
 TUNING = Tuning()
+
+
+def in_lanes(n: int, tuning: Tuning) -> bool:
+    """Whether the kernels of `triton_lanes` walk; more states than 16 do not fit in a lane."""
+    return tuning.form == "lanes" and n <= 16
+
+
+def state_shape(channels: int, n: int, tuning: Tuning) -> tuple[int, int]:
+    """Room for the state of one walk, padded as the form's kernels store it."""
+    if in_lanes(n, tuning):
+        return -(-channels // 32) * 32, n
+    return channels, 1 << (n - 1).bit_length()
 
 
 @cache
@@ -94,11 +114,19 @@ class Problem:
         weight = (0, 0, 0) if self.weight is None else strides(self.weight, 2)
         return strides(self.x, 2), strides(self.delta, 3), strides(self.B, 3), strides(self.C, 3), weight
 
-    def constants(self, elements: int) -> dict[str, int]:
+    def in_lanes(self, tuning: Tuning) -> bool:
+        """Whether the kernels of `triton_lanes` walk."""
+        return in_lanes(self.A.shape[-1], tuning)
+
+    def constants(self, elements: int, tuning: Tuning) -> dict[str, int]:
         """The sizes a kernel is compiled for."""
-        n = self.A.shape[-1]
+        n, channels = self.A.shape[-1], self.x.shape[-1]
         states = triton.next_power_of_2(n)
-        block = max(8, min(elements // states, triton.next_power_of_2(self.x.shape[-1])))
+        if self.in_lanes(tuning):
+            groups = triton.cdiv(channels, 32)
+            block = 32 * max(g for g in range(1, groups + 1) if groups % g == 0 and (g == 1 or 32 * g * n <= elements))
+        else:
+            block = max(8, min(elements // states, triton.next_power_of_2(channels)))
         return {"N": n, "NP": states, "BLOCK": block, "WIDE": self.wide, "HAS_WEIGHT": self.weight is not None}
 
     @property
@@ -129,22 +157,24 @@ def scan_forward(problem: Problem, save: bool, tuning: Tuning | None = None) -> 
     channels, short = x.shape[-1], tokens <= SHORT
     unroll = tuning.short_unroll if short else tuning.unroll
     save = save and not short
-    constants = problem.constants(tuning.short_elements if short else tuning.elements)
+    constants = problem.constants(tuning.short_elements if short else tuning.elements, tuning)
     blocks = triton.cdiv(channels, constants["BLOCK"])
     segments = triton.cdiv(tokens, unroll)
     chunks, chunk_segments = cut_into_chunks(problem, blocks, segments, tuning)
     fp32 = {"dtype": torch.float32, "device": x.device}
     y = torch.empty(problem.walks, tokens, channels, dtype=x.dtype, device=x.device)
-    saved = torch.empty(problem.walks, segments if save else 0, channels, constants["NP"], **fp32)
+    saved = torch.empty(problem.walks, segments if save else 0, *state_shape(channels, constants["N"], tuning), **fp32)
     starts = ends = durations = y
     if chunks > 1:
-        ends = torch.empty(problem.walks, chunks, channels, constants["NP"], **fp32)
+        ends = torch.empty(problem.walks, chunks, *state_shape(channels, constants["N"], tuning), **fp32)
         starts = torch.empty_like(ends)
-        durations = torch.empty(problem.walks, chunks, channels, **fp32)
+        durations = torch.empty(problem.walks, chunks, ends.shape[2], **fp32)
     programs = blocks * chunks * paths
 
+    kernel = lanes_forward if problem.in_lanes(tuning) else walk_forward
+
     def walk(summary: bool) -> None:
-        walk_forward[(programs * workers_for(problem, programs, tuning),)](
+        kernel[(programs * workers_for(problem, programs, tuning),)](
             x, problem.delta, problem.A, problem.B, problem.C, problem.bias, problem.weight_or_any,
             y, saved, starts, ends, durations, *problem.input_strides(),
             problem.sequences, x.shape[1], paths, problem.packed_codes, chunks, chunk_segments * unroll,
@@ -155,7 +185,7 @@ def scan_forward(problem: Problem, save: bool, tuning: Tuning | None = None) -> 
 
     if chunks > 1:
         walk(summary=True)
-        carry_on(problem, constants, ends, starts, durations, chunks, backward=False)
+        carry_on(problem, constants, ends, starts, durations, chunks, tuning, backward=False)
     walk(summary=False)
     out = empty_in_order(x)
     combine(problem, y, x, out, None)
@@ -168,11 +198,12 @@ def scan_backward(problem: Problem, saved: Tensor, dy: Tensor, tuning: Tuning | 
     x, dy, tokens, paths = problem.x, flat(dy, 2), problem.tokens, len(problem.codes)
     channels, short = x.shape[-1], tokens <= SHORT
     unroll = tuning.short_unroll if short else tuning.unroll
-    constants = problem.constants(tuning.short_backward_elements if short else tuning.backward_elements)
+    constants = problem.constants(tuning.short_backward_elements if short else tuning.backward_elements, tuning)
     blocks = triton.cdiv(channels, constants["BLOCK"])
     segments = triton.cdiv(tokens, unroll)
     chunks, chunk_segments = cut_into_chunks(problem, blocks, segments, tuning)
     workers = workers_for(problem, blocks * paths * chunks, tuning)
+    gather, walk = (lanes_gather, lanes_backward) if problem.in_lanes(tuning) else (gather_backward, walk_backward)
     fp32 = {"dtype": torch.float32, "device": x.device}
     dx_parts = torch.empty(problem.walks, tokens, channels, dtype=x.dtype, device=x.device)
     ddelta = empty_in_order(problem.delta)
@@ -182,19 +213,19 @@ def scan_backward(problem: Problem, saved: Tensor, dy: Tensor, tuning: Tuning | 
     dC = torch.empty_like(dB)
     starts = dy
     if chunks > 1:
-        ends = torch.empty(problem.walks, chunks, channels, constants["NP"], **fp32)
+        ends = torch.empty(problem.walks, chunks, *state_shape(channels, constants["N"], tuning), **fp32)
         starts = torch.empty_like(ends)
-        durations = torch.empty(problem.walks, chunks, channels, **fp32)
+        durations = torch.empty(problem.walks, chunks, ends.shape[2], **fp32)
         _, delta_strides, _, C_strides, weight_strides = problem.input_strides()
-        gather_backward[(problem.walks * chunks * blocks,)](
+        gather[(problem.walks * chunks * blocks,)](
             problem.delta, problem.A, problem.C, problem.bias, problem.weight_or_any, dy, ends, durations,
             delta_strides, C_strides, weight_strides, strides(dy, 2),
             x.shape[1], paths, problem.packed_codes, chunks, chunk_segments * unroll,
             x.shape[2], x.shape[3], tokens, channels,
             UNROLL=unroll, **constants, num_warps=tuning.warps, enable_fp_fusion=True,
         )  # fmt: skip
-        carry_on(problem, constants, ends, starts, durations, chunks, backward=True)
-    walk_backward[(blocks * paths * chunks * workers,)](
+        carry_on(problem, constants, ends, starts, durations, chunks, tuning, backward=True)
+    walk[(blocks * paths * chunks * workers,)](
         x, problem.delta, problem.A, problem.B, problem.C, problem.bias, problem.weight_or_any,
         dy, saved, starts, dx_parts, ddelta, dA, dB, dC, dbias,
         *problem.input_strides(), strides(dy, 2), strides(ddelta, 3),
@@ -210,15 +241,16 @@ def scan_backward(problem: Problem, saved: Tensor, dy: Tensor, tuning: Tuning | 
 
 def carry_on(
     problem: Problem, constants: dict[str, int], ends: Tensor, starts: Tensor, durations: Tensor, chunks: int,
-    *, backward: bool,
+    tuning: Tuning, *, backward: bool,
 ) -> None:  # fmt: skip
     """Fill `starts` with what each chunk receives from the ones before it (`backward`: after it)."""
-    blocks = triton.cdiv(problem.x.shape[-1], constants["BLOCK"])
-    carry[(problem.walks * blocks,)](
-        problem.A, ends, starts, durations, len(problem.codes), chunks, problem.x.shape[-1],
-        N=constants["N"], NP=constants["NP"], BLOCK=constants["BLOCK"], BACKWARD=backward,
-        num_warps=1, enable_fp_fusion=True,
-    )  # fmt: skip
+    arguments = problem.A, ends, starts, durations, len(problem.codes), chunks, problem.x.shape[-1]
+    sizes = {"N": constants["N"], "NP": constants["NP"], "BACKWARD": backward, "num_warps": 1, "enable_fp_fusion": True}
+    if problem.in_lanes(tuning):
+        lanes_carry[(problem.walks * triton.cdiv(problem.x.shape[-1], 32),)](*arguments, **sizes)
+    else:
+        blocks = triton.cdiv(problem.x.shape[-1], constants["BLOCK"])
+        carry[(problem.walks * blocks,)](*arguments, BLOCK=constants["BLOCK"], **sizes)
 
 
 def combine(problem: Problem, parts: Tensor, x: Tensor, out: Tensor, other: Tensor | None) -> Tensor:

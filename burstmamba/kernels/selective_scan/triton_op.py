@@ -10,7 +10,14 @@ from torch.utils.flop_counter import register_flop_formula
 
 from burstmamba.kernels.selective_scan.flops import scan_flops
 from burstmamba.kernels.selective_scan.layout import CODES, empty_in_order
-from burstmamba.kernels.selective_scan.triton_launch import SHORT, TUNING, Problem, scan_backward, scan_forward
+from burstmamba.kernels.selective_scan.triton_launch import (
+    SHORT,
+    TUNING,
+    Problem,
+    scan_backward,
+    scan_forward,
+    state_shape,
+)
 
 
 def selective_scan_triton(
@@ -53,8 +60,8 @@ def _(x, delta, A, B, C, D, delta_bias, weight, codes, save):
     walks, segments = x.shape[0] * x.shape[1] * len(codes), 0
     if save and tokens > SHORT:
         segments = -(-tokens // TUNING.unroll)
-    states = 1 << (A.shape[-1] - 1).bit_length()
-    return empty_in_order(x), x.new_empty((walks, segments, x.shape[-1], states), dtype=torch.float32)
+    state = state_shape(x.shape[-1], A.shape[-1], TUNING)
+    return empty_in_order(x), x.new_empty((walks, segments, *state), dtype=torch.float32)
 
 
 @torch.library.custom_op("burstmamba::scan_triton_backward", mutates_args=())
