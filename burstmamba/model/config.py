@@ -134,7 +134,7 @@ PRESETS = {
     # The compute split of the paper's last ablation; docs/decisions/0006 says why there are two readings.
     "balanced": replace(PAPER, channels=138, burst_channels=80),
     "balanced-literal": replace(PAPER, channels=138, burst_channels=60),
-    "light-balanced": replace(LIGHT, channels=40, burst_channels=32),
+    "light-balanced": replace(LIGHT, channels=40, burst_channels=32, psi_channels=8),
 }
 
 
