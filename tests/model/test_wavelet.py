@@ -96,3 +96,25 @@ def test_agrees_with_pytorch_wavelets():
     _, high = oracle.DTCWTForward(J=1, biort="near_sym_b", qshift="qshift_b")(tokens.permute(0, 3, 1, 2))
     expected = high[0][:, :, [0, 5, 1, 4, 2, 3]].permute(0, 3, 4, 2, 5, 1).flatten(3)
     assert torch.allclose(dtcwt(tokens), expected, atol=1e-5)
+
+
+def test_shift_by_two_pixels_moves_the_subbands_by_one_sample():
+    torch.manual_seed(0)
+    tokens = torch.randn(1, 48, 48, 2, dtype=torch.float64)
+    moved = dtcwt(tokens.roll((2, 4), dims=(1, 2)))
+    expected = dtcwt(tokens).roll((1, 2), dims=(1, 2))
+    inside = (slice(None), slice(8, -8), slice(8, -8))  # away from borders, where the pictures differ
+    assert torch.allclose(moved[inside], expected[inside], atol=1e-12)
+
+
+def test_shift_by_one_pixel_hardly_changes_the_energy_of_a_grating():
+    """What the complex transform is for: magnitudes do not depend on the phase of the sampling."""
+    y, x = torch.meshgrid(torch.arange(64.0), torch.arange(64.0), indexing="ij")
+    energies = []
+    for shift in (0.0, 0.5, 1.0):
+        wave = torch.cos(0.55 * math.pi * (x + shift + y))[None, :, :, None]
+        energies.append(dtcwt(wave)[0, 8:-8, 8:-8].unflatten(-1, (6, 2)).square().sum(-1))
+    strongest = energies[0].mean((0, 1)).argmax()
+    means = [energy[..., strongest].mean().item() for energy in energies]
+    spreads = [energy[..., strongest].std().item() for energy in energies]
+    assert max(means) < 1.02 * min(means) and max(spreads) < 0.1 * means[0]
