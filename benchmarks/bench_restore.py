@@ -24,12 +24,12 @@ import torch
 from measuring import RESULTS, provenance
 from torch import Tensor, nn
 
-import burstmamba.job as job
+import burstmamba.restoration.job as job
 from burstmamba.checkpoint import load_model
-from burstmamba.job import JobSettings, pick_device, run_job
 from burstmamba.model.burstmamba import BurstMamba
 from burstmamba.model.config import PRESETS, ModelConfig, preset
-from burstmamba.runner import CPU_BUDGET
+from burstmamba.restoration.job import JobSettings, pick_device, run_job
+from burstmamba.restoration.runner import CPU_BUDGET
 
 
 class StandIn(nn.Module):

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from burstmamba.checkpoint import load_model
     from burstmamba.files import load_burst, save_image
     from burstmamba.model.burstmamba import BurstMamba
-    from burstmamba.restore import restore_burst
+    from burstmamba.restoration.restore import restore_burst
 
 __version__ = "0.1.0"
 
@@ -34,7 +34,7 @@ _LAZY = {
     "BurstMamba": "burstmamba.model.burstmamba",
     "load_burst": "burstmamba.files",
     "load_model": "burstmamba.checkpoint",
-    "restore_burst": "burstmamba.restore",
+    "restore_burst": "burstmamba.restoration.restore",
     "save_image": "burstmamba.files",
 }
 

@@ -16,6 +16,7 @@ ALLOWED = {
     "model": LEAVES | {"kernels", "model"},
     "checkpoint": LEAVES | {"model", "kernels", "hub"},
     "files": LEAVES | {"files"},
+    "restoration": LEAVES | {"restoration", "files", "model", "kernels", "checkpoint"},
     "synthesis": LEAVES | {"synthesis", "data"},
     "data": LEAVES | {"data", "synthesis", "files"},
     "training": LEAVES

@@ -13,7 +13,7 @@ from burstmamba.app.uploads import UploadLimits
 from burstmamba.checkpoint import load_model
 from burstmamba.errors import InputError
 from burstmamba.files.shots import pictures_in
-from burstmamba.restore import Progress
+from burstmamba.restoration.restore import Progress
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 BICUBIC, SINGLE = "bicubic enlargement", "single image, same network"

@@ -19,8 +19,8 @@ from burstmamba.burst import Burst
 from burstmamba.correspondence import Alignment
 from burstmamba.files import LoadedBurst, read_burst, save_image
 from burstmamba.files.develop import automatic_exposure, develop
-from burstmamba.pairwise import align
-from burstmamba.restore import Progress, Restoration
+from burstmamba.restoration.pairwise import align
+from burstmamba.restoration.restore import Progress, Restoration
 
 THUMBNAIL = 240
 

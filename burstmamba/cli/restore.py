@@ -13,7 +13,7 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemaining
 from burstmamba.errors import InputError
 
 if TYPE_CHECKING:
-    from burstmamba.job import JobReport, JobSettings
+    from burstmamba.restoration.job import JobReport, JobSettings
 
 
 def restore(
@@ -44,7 +44,7 @@ def restore(
     ray: Annotated[str | None, typer.Option(metavar="ADDRESS", help="With --each: run on a Ray cluster.")] = None,
 ) -> None:
     """Restore a burst of frames into one sharp picture of up to four times the size."""
-    from burstmamba.job import JobSettings
+    from burstmamba.restoration.job import JobSettings
 
     settings = JobSettings(
         model=model,
@@ -86,7 +86,7 @@ def parse_crop(text: str | None) -> tuple[int, int, int, int] | None:
 
 def restore_one(shots: list[Path], output: Path | None, settings: JobSettings, *, as_json: bool) -> None:
     """One burst, with what was decided on the way."""
-    from burstmamba.job import run_job
+    from burstmamba.restoration.job import run_job
 
     screen = Console(stderr=True, soft_wrap=True, highlight=False)
     out = Console(stderr=as_json, soft_wrap=True, highlight=False)
@@ -136,7 +136,7 @@ def restore_each(
     dry_run: bool,
 ) -> None:
     """Every burst of a folder; exit code 1 when some could not be restored."""
-    from burstmamba.batch import plan_batch, run_batch
+    from burstmamba.restoration.batch import plan_batch, run_batch
 
     out = Console(stderr=as_json, soft_wrap=True, highlight=False)
     items = plan_batch(folder, output or Path(), ending)

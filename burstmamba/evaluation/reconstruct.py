@@ -17,7 +17,7 @@ from burstmamba.evaluation.baselines import bicubic, nearest
 from burstmamba.evaluation.classical import SYNBURST_OPTICS, ClassicalSettings, solve
 from burstmamba.evaluation.treatment import TREATMENTS, treat
 from burstmamba.model.burstmamba import BurstMamba
-from burstmamba.runner import Footprint, free_memory
+from burstmamba.restoration.runner import Footprint, free_memory
 
 KNOWN_MAPS = ("identity", "exact", "given")
 """Correspondence that needs no estimator: nothing moves; the synthesis's truth; what the data set carries."""
@@ -127,7 +127,7 @@ def reconstruct(
 def run_network(model: BurstMamba, frames: Tensor, maps: Correspondence | None) -> Tensor:
     """The network on whole images, in windows only where one image does not fit: (b, 3, s·h, s·w) float32."""
     if batch_size(model, frames.shape) == 0:
-        from burstmamba.restore import restore_burst
+        from burstmamba.restoration.restore import restore_burst
 
         camera = Sample(frames, frames.new_zeros(len(frames), 3, *frames.shape[-2:])).burst().camera
         pictures = []

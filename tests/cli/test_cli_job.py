@@ -9,11 +9,11 @@ from PIL import Image
 from restore_runs import scene, tiny_checkpoint, write_burst, write_dng_burst
 from torch import nn
 
-import burstmamba.job as job_module
-from burstmamba.batch import BatchItem, run_batch
+import burstmamba.restoration.job as job_module
 from burstmamba.errors import InputError
-from burstmamba.job import JobSettings, run_job
 from burstmamba.model.config import ModelConfig
+from burstmamba.restoration.batch import BatchItem, run_batch
+from burstmamba.restoration.job import JobSettings, run_job
 
 
 class Interpolation(nn.Module):
@@ -138,7 +138,7 @@ def test_keyframe_and_burst_length(interpolation, burst):
 
 
 def test_a_large_result_is_spooled_to_a_file(interpolation, burst, tmp_path, monkeypatch):
-    import burstmamba.canvas as canvas
+    import burstmamba.restoration.canvas as canvas
 
     run_job(burst, tmp_path / "memory.png", JobSettings(tile=48))
     monkeypatch.setattr(canvas, "IN_MEMORY", 1000)
@@ -148,7 +148,7 @@ def test_a_large_result_is_spooled_to_a_file(interpolation, burst, tmp_path, mon
 
 
 def test_a_large_burst_is_aligned_in_pairs(interpolation, burst, tmp_path, monkeypatch):
-    import burstmamba.pairwise as pairwise
+    import burstmamba.restoration.pairwise as pairwise
 
     together = run_job(burst, None)
     monkeypatch.setattr(pairwise, "LARGE", 1)
@@ -160,7 +160,7 @@ def test_a_large_burst_is_aligned_in_pairs(interpolation, burst, tmp_path, monke
 
 
 def test_notes_of_pairs_are_put_together(interpolation, tmp_path, monkeypatch):
-    import burstmamba.pairwise as pairwise
+    import burstmamba.restoration.pairwise as pairwise
 
     frames = write_burst(tmp_path / "drift", count=4)
     for i in (1, 3):

@@ -14,16 +14,16 @@ import torch
 from torch import Tensor
 
 from burstmamba.burst import Burst, Camera
-from burstmamba.canvas import Canvas
 from burstmamba.checkpoint import load_model
-from burstmamba.comparison import save_comparison
 from burstmamba.errors import InputError
 from burstmamba.files import SourceMetadata, check_output, read_burst, save_image
 from burstmamba.files.develop import automatic_exposure, develop
 from burstmamba.files.shots import Shots
 from burstmamba.kernels.selective_scan import select_backend
-from burstmamba.restore import Progress, Restoration
-from burstmamba.tiles import Box
+from burstmamba.restoration.canvas import Canvas
+from burstmamba.restoration.comparison import save_comparison
+from burstmamba.restoration.restore import Progress, Restoration
+from burstmamba.restoration.tiles import Box
 
 Say = Callable[[str], None]
 LONG_WORK = 64 * 64 * 8

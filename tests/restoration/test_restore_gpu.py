@@ -4,12 +4,12 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-import burstmamba.restore as restore_module
+import burstmamba.restoration.restore as restore_module
 from burstmamba.burst import Burst
 from burstmamba.correspondence.field import Correspondence
 from burstmamba.model.burstmamba import BurstMamba
 from burstmamba.model.config import preset
-from burstmamba.restore import Restoration
+from burstmamba.restoration.restore import Restoration
 
 pytestmark = [
     pytest.mark.gpu,

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from burstmamba.restore import Restoration
+from burstmamba.restoration.restore import Restoration
 
 IN_MEMORY = 1 << 30
 """Bytes up to which the picture is kept in memory."""

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from burstmamba.burst import Burst
 from burstmamba.correspondence import Alignment, Correspondence, FrameReport, align_burst
-from burstmamba.runner import free_memory
+from burstmamba.restoration.runner import free_memory
 
 LARGE = 12_000_000
 """Pixels of all frames together from which on a burst is aligned in pairs."""

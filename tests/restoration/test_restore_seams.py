@@ -10,7 +10,7 @@ from PIL import Image
 import burstmamba
 from burstmamba.burst import Burst
 from burstmamba.checkpoint import load_model, shipped_models
-from burstmamba.restore import Restoration
+from burstmamba.restoration.restore import Restoration
 
 EXAMPLES = Path(burstmamba.__file__).parent / "examples"
 

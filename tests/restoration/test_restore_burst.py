@@ -5,15 +5,15 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-import burstmamba.restore as restore_module
+import burstmamba.restoration.restore as restore_module
 from burstmamba.burst import Burst, Camera
 from burstmamba.correspondence.field import Correspondence
-from burstmamba.ensemble import TURNS
 from burstmamba.errors import InputError
 from burstmamba.model.burstmamba import BurstMamba
 from burstmamba.model.config import ModelConfig, preset
-from burstmamba.restore import Restoration, restore_burst
-from burstmamba.tiles import Box
+from burstmamba.restoration.ensemble import TURNS
+from burstmamba.restoration.restore import Restoration, restore_burst
+from burstmamba.restoration.tiles import Box
 
 
 class LocalNetwork(nn.Module):
@@ -242,7 +242,7 @@ def test_errors():
 
 
 def test_tiles_follow_free_memory(monkeypatch):
-    import burstmamba.runner as runner
+    import burstmamba.restoration.runner as runner
 
     sizes = []
     for free in (2**27, 2**29, 2**31, 2**40):

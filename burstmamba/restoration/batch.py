@@ -12,7 +12,7 @@ from pathlib import Path
 
 from burstmamba.errors import InputError
 from burstmamba.files.grouping import group_bursts
-from burstmamba.job import JobReport, JobSettings, run_job
+from burstmamba.restoration.job import JobReport, JobSettings, run_job
 
 log = logging.getLogger(__name__)
 

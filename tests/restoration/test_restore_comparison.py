@@ -3,7 +3,7 @@
 import numpy as np
 import torch
 
-from burstmamba.comparison import GAP, WIDTH, compare, find_details
+from burstmamba.restoration.comparison import GAP, WIDTH, compare, find_details
 
 
 def test_details_are_where_the_structure_is_and_apart():

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from burstmamba.correspondence.field import Correspondence
 from burstmamba.model.config import ModelConfig
-from burstmamba.tiles import SMALLEST_TILE
+from burstmamba.restoration.tiles import SMALLEST_TILE
 
 LARGEST_TILE = {"cpu": 256, "cuda": 512}
 CPU_BUDGET = 1536 * 2**20

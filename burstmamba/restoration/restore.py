@@ -16,11 +16,11 @@ from torch import Tensor, nn
 
 from burstmamba.burst import Burst
 from burstmamba.correspondence.field import Correspondence
-from burstmamba.ensemble import TURNS
 from burstmamba.errors import InputError
 from burstmamba.model.config import ModelConfig
-from burstmamba.runner import Runner, fitting_tile, is_out_of_memory
-from burstmamba.tiles import OVERLAP, SMALLEST_TILE, Box, Windows, cut, cut_burst
+from burstmamba.restoration.ensemble import TURNS
+from burstmamba.restoration.runner import Runner, fitting_tile, is_out_of_memory
+from burstmamba.restoration.tiles import OVERLAP, SMALLEST_TILE, Box, Windows, cut, cut_burst
 
 if TYPE_CHECKING:
     from burstmamba.correspondence import FrameReport
@@ -182,7 +182,7 @@ class Restoration:
                 raise InputError(f"correspondence must have maps {expected} for this burst, got {got}.")
             self.report.estimator, maps = "given", correspondence.to("cpu")
         else:
-            from burstmamba.pairwise import align  # brings OpenCV along
+            from burstmamba.restoration.pairwise import align  # brings OpenCV along
 
             alignment = align(burst, correspondence, lambda done, total: self.progress("align", done, total))
             self.report.frame_reports, self.report.notes = alignment.frames, alignment.notes

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from burstmamba.correspondence.field import Correspondence
-from burstmamba.tiles import OVERLAP, SMALLEST_TILE, Box, Windows, border_index, cut, cut_burst, follow
+from burstmamba.restoration.tiles import OVERLAP, SMALLEST_TILE, Box, Windows, border_index, cut, cut_burst, follow
 
 
 @settings(max_examples=200, deadline=None)

@@ -1,0 +1,1 @@
+"""From a burst to a picture: windows, memory, whole jobs, folders of bursts."""
