@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import logging
-import os
-from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Sequence
 
@@ -12,12 +11,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from burstmamba.data.decoding import BLOCK, Decoded, decode_all, read_pixels
 from burstmamba.errors import InputError
 
 log = logging.getLogger(__name__)
 
-BLOCK = 32
-"""Side in pixels of the blocks whose detail is measured."""
 SUFFIXES = (".avif", ".jpg", ".jpeg", ".png", ".tif", ".tiff", ".webp")
 
 
@@ -40,22 +38,54 @@ def read_photograph(path: Path | str) -> np.ndarray:
     Returns:
         (h, w, 3) uint8.
     """
-    from PIL import Image, ImageOps
-
     try:
-        with Image.open(path) as image:
-            if image.mode.startswith("I;16") or image.mode in ("I", "F"):  # 16-bit grey: PIL would clip it at 255
-                grey = np.asarray(image, dtype=np.float32)
-                values = np.clip(grey / 257.0 + 0.5, 0, 255).astype(np.uint8)
-                return np.repeat(values[..., None], 3, axis=-1)
-            return np.array(ImageOps.exif_transpose(image).convert("RGB"))
+        return read_pixels(path)
     except (OSError, ValueError, SyntaxError) as error:
-        raise InputError(f"{path} cannot be read as a photograph ({error}); replace or remove it.") from error
+        raise unreadable(path, str(error)) from error
+
+
+def unreadable(path: Path | str, reason: str) -> InputError:
+    """What to say about a file that is no photograph."""
+    return InputError(f"{path} cannot be read as a photograph ({reason}); replace or remove it.")
 
 
 def photograph_tensor(path: Path | str) -> Tensor:
     """(3, h, w) float sRGB in [0, 1]."""
     return torch.from_numpy(read_photograph(path)).permute(2, 0, 1).float() / 255
+
+
+@dataclass(frozen=True)
+class Album:
+    """Decoded photographs, still on the host."""
+
+    paths: tuple[Path, ...]
+    photographs: tuple[Decoded, ...]
+
+    @classmethod
+    def read(
+        cls,
+        folder: Path | str | Sequence[Path | str],
+        *,
+        smallest: int = 64,
+        limit: int | None = None,
+        skip_bad: bool = False,
+    ) -> Album:
+        """Decode everything with one process a core; the arguments are those of `PhotographBank`."""
+        folders = [folder] if isinstance(folder, (str, Path)) else list(folder)
+        paths = [path for f in folders for path in find_photographs(f)][:limit]
+        kept: list[tuple[Path, Decoded]] = []
+        for path, decoded in zip(paths, decode_all(paths), strict=True):
+            if isinstance(decoded, str):
+                if not skip_bad:
+                    raise unreadable(path, decoded)
+                log.warning("%s", unreadable(path, decoded))
+            elif min(decoded.pixels.shape[:2]) >= smallest:
+                kept.append((path, decoded))
+        if not kept:
+            raise InputError(f"no usable photograph of at least {smallest}×{smallest} pixels in {folders}.")
+        if len(kept) < len(paths):
+            log.warning("%d of %d photographs left out: unreadable or too small", len(paths) - len(kept), len(paths))
+        return cls(*zip(*kept, strict=True))
 
 
 class PhotographBank:
@@ -66,7 +96,7 @@ class PhotographBank:
 
     def __init__(
         self,
-        folder: Path | str | Sequence[Path | str],
+        folder: Path | str | Sequence[Path | str] | Album,
         device: torch.device | str = "cpu",
         *,
         smallest: int = 64,
@@ -74,33 +104,27 @@ class PhotographBank:
         skip_bad: bool = False,
         detail: float = 0.5,
     ) -> None:
-        """Decode everything with one thread a core.
+        """Decode everything with one process a core.
 
         Args:
-            folder: one folder, or several.
+            folder: one folder, or several; or photographs that are decoded already.
             device: where the pixels are kept; 3 bytes a pixel.
             smallest: photographs with a side shorter than this are left out.
             limit: use only the first so many photographs.
             skip_bad: leave out what cannot be decoded (with a warning) instead of raising.
             detail: crops are centred on a place with a probability of its mean gradient to this power; 0: anywhere.
         """
-        folders = [folder] if isinstance(folder, (str, Path)) else list(folder)
-        paths = [path for f in folders for path in find_photographs(f)][:limit]
-        with ThreadPoolExecutor(os.cpu_count()) as pool:
-            decoded = list(pool.map(lambda path: _read_or_none(path, skip_bad), paths))
-        kept = [(p, d) for p, d in zip(paths, decoded, strict=True) if d is not None and min(d.shape[:2]) >= smallest]
-        if not kept:
-            raise InputError(f"no usable photograph of at least {smallest}×{smallest} pixels in {folders}.")
-        if len(kept) < len(paths):
-            log.warning("%d of %d photographs left out: unreadable or too small", len(paths) - len(kept), len(paths))
-        self.paths = tuple(p for p, _ in kept)
-        self._sizes = np.array([d.shape[:2] for _, d in kept])
+        read = not isinstance(folder, Album)
+        album = Album.read(folder, smallest=smallest, limit=limit, skip_bad=skip_bad) if read else folder
+        self.paths = album.paths
+        self._sizes = np.array([photograph.pixels.shape[:2] for photograph in album.photographs])
         self._smallest_side = int(self._sizes.min())
         areas = self._sizes.prod(axis=1)
-        self.pixels = torch.from_numpy(np.concatenate([d.reshape(-1, 3) for _, d in kept])).to(device)
+        pixels = np.concatenate([photograph.pixels.reshape(-1, 3) for photograph in album.photographs])
+        self.pixels = torch.from_numpy(pixels).to(device)
         self._starts = torch.from_numpy(np.concatenate([[0], areas.cumsum()[:-1]])).to(device)
         self._heights, self._widths = torch.from_numpy(self._sizes.T.copy()).to(device)
-        places = [_places(d, detail) for _, d in kept]
+        places = [_places(photograph.detail, detail) for photograph in album.photographs]
         which = np.concatenate([np.full(len(p), i) for i, p in enumerate(places)])
         y, x, weight = np.concatenate(places).T
         self._share = torch.from_numpy(weight.cumsum() / weight.sum()).float().to(device)
@@ -155,21 +179,7 @@ class PhotographBank:
         return self.pixels[start : start + h * w].view(h, w, 3).permute(2, 0, 1).float() / 255
 
 
-def _places(photograph: np.ndarray, detail: float) -> np.ndarray:
+def _places(blocks: np.ndarray, detail: float) -> np.ndarray:
     """(n, 3): y and x of every block of a photograph, and how often it should be looked at."""
-    h, w = (side // BLOCK * BLOCK for side in photograph.shape[:2])
-    grey = photograph[:h, :w, 1].astype(np.float32) / 255
-    gradient = np.abs(np.diff(grey, axis=0, append=grey[-1:])) + np.abs(np.diff(grey, axis=1, append=grey[:, -1:]))
-    blocks = gradient.reshape(h // BLOCK, BLOCK, w // BLOCK, BLOCK).mean(axis=(1, 3))
-    y, x = np.mgrid[0:h:BLOCK, 0:w:BLOCK]
+    y, x = BLOCK * np.mgrid[: blocks.shape[0], : blocks.shape[1]]
     return np.stack((y.ravel(), x.ravel(), (blocks.ravel() + 0.004) ** detail), axis=1)
-
-
-def _read_or_none(path: Path, skip_bad: bool) -> np.ndarray | None:
-    try:
-        return read_photograph(path)
-    except InputError as error:
-        if not skip_bad:
-            raise
-        log.warning("%s", error)
-        return None
