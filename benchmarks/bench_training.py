@@ -45,7 +45,7 @@ def main() -> None:
             rows.append({"recipe": name, **measure(recipe, source, device, options.steps)})
         print(
             "{recipe}: bare step {step_ms:.2f} ms, in the loop {loop_ms:.2f} ms: {overhead_percent:.1f} % more; "
-            "{prepare_s:.0f} s to prepare".format(**rows[-1])
+            "{prepare_s:.0f} s to prepare, {first_batches_s:.1f} s more to the first batches".format(**rows[-1])
         )
     print(write_results("training", device, rows))
 
@@ -56,10 +56,14 @@ def measure(recipe: Recipe, source: Source, device: torch.device, steps: int) ->
     lengths = [burst_length(phase, recipe.seed, number) for number in range(steps)]
     begun = time.perf_counter()
     step = build(recipe, device)
-    examples = {length: inputs_of(source.batch(0, phase, length)) for length, _ in phase.frames}
+    examples = {length: inputs_of(source.example(0, phase, length)) for length, _ in phase.frames}
     step.prepare(lambda: list(examples.values()))
     synchronize(device)
-    prepare = time.perf_counter() - begun
+    prepared = time.perf_counter()
+    for length in examples:
+        source.batch(0, phase, length)  # waits for the photographs, records the synthesis
+    synchronize(device)
+    prepare, first_batch = prepared - begun, time.perf_counter() - prepared
 
     def loop() -> None:
         prefetcher = Prefetcher(source, device)
@@ -91,6 +95,7 @@ def measure(recipe: Recipe, source: Source, device: torch.device, steps: int) ->
         "loop_ms": round(whole, 3),
         "overhead_percent": round(100 * (whole / alone - 1), 2),
         "prepare_s": round(prepare, 1),
+        "first_batches_s": round(first_batch, 1),
         "memory_gib": round(torch.cuda.max_memory_reserved(device) / 2**30, 2) if device.type == "cuda" else None,
     }
 

@@ -35,7 +35,8 @@ def train(
     ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in --out, if there is one.")] = False,
     warm_start: Annotated[
-        Path | None, typer.Option(help="Begin with these weights: a .safetensors file or an export folder.")
+        Path | None,
+        typer.Option(help="Begin with these weights: a .safetensors file, an export folder or a shipped model."),
     ] = None,
     start_at: Annotated[float, typer.Option(help="Share of the schedule that counts as done.")] = 0.0,
     set_: Annotated[

@@ -8,11 +8,10 @@ import torch
 from torch import Tensor
 
 from burstmamba.data.photographs import PhotographBank
+from burstmamba.data.replay import Replay
 from burstmamba.data.sample import Sample
 from burstmamba.errors import InputError
 from burstmamba.synthesis import SynthesisConfig, synthesize_burst
-
-WARM_UP = 3
 
 
 class BurstSource:
@@ -48,18 +47,16 @@ class BurstSource:
             raise InputError(f"graph=True needs photographs on a GPU, they are on {bank.device}; leave it out.")
         self.bank, self.config, self.batch, self.size = bank, config, batch, size
         self.generator = torch.Generator(bank.device).manual_seed(seed)
-        self._graph = self._sample = None
+        self._next = self._make
         if on_gpu and graph is not False:
-            self._capture(seed)
+            self._next = Replay(self._make, [self.generator], bank.device)
+            self.generator.manual_seed(seed)
 
     def __iter__(self) -> Iterator[Sample]:
         return self
 
     def __next__(self) -> Sample:
-        if self._graph is None or self._sample is None:
-            return self._make()
-        self._graph.replay()
-        return self._sample
+        return self._next()
 
     def state(self) -> Tensor:
         """Where the draws stand, for a run to be resumed."""
@@ -72,16 +69,3 @@ class BurstSource:
     def _make(self) -> Sample:
         photos = self.bank.sample(self.batch, self.config.source_size(self.size), self.generator)
         return synthesize_burst(photos, self.config, self.generator)
-
-    def _capture(self, seed: int) -> None:
-        stream = torch.cuda.Stream(self.bank.device)
-        stream.wait_stream(torch.cuda.current_stream(self.bank.device))
-        with torch.cuda.stream(stream):
-            for _ in range(WARM_UP):
-                self._make()
-        torch.cuda.current_stream(self.bank.device).wait_stream(stream)
-        self.generator.manual_seed(seed)
-        self._graph = torch.cuda.CUDAGraph()
-        self._graph.register_generator_state(self.generator)
-        with torch.cuda.graph(self._graph, stream=stream):
-            self._sample = self._make()

@@ -12,7 +12,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor
 
-from burstmamba.checkpoint import read_checkpoint, write_atomically
+from burstmamba.checkpoint import WEIGHTS, read_checkpoint, shipped_models, write_atomically
 from burstmamba.errors import InputError
 from burstmamba.model.burstmamba import BurstMamba
 from burstmamba.model.config import ModelConfig
@@ -91,7 +91,9 @@ def _split(tensors: dict[str, Tensor], limit: int) -> list[dict[str, Tensor]]:
 
 
 def read_weights(path: Path) -> Weights:
-    """Read an export (its folder, or one of its shards) or a checkpoint written by `save_checkpoint`."""
+    """Read an export (its folder, or one of its shards), a checkpoint, or a shipped model by name."""
+    if not path.exists() and path.name in shipped_models():
+        path = WEIGHTS / f"{path.name}.safetensors"
     if path.is_file() and not path.name.startswith("shard-"):
         file = read_checkpoint(path)
         weights = {name: tensor.float() for name, tensor in file.weights.items()}

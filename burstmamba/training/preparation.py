@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import glob
 import logging
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
 from dataclasses import replace
 from pathlib import Path
+from typing import TypeVar
 
 import torch
 
 from burstmamba.data.datasets import open_dataset
-from burstmamba.data.photographs import PhotographBank
+from burstmamba.data.photographs import Album, PhotographBank, find_photographs
 from burstmamba.data.sample import Sample
 from burstmamba.errors import InputError
 from burstmamba.synthesis import synthesize_burst
@@ -25,6 +29,8 @@ from burstmamba.training.trainer import Summary, train
 from burstmamba.training.validation import ValidationSet
 
 logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 CHUNK = 4  # validation bursts synthesised at a time
 
@@ -77,28 +83,65 @@ def data_folders(recipe: Recipe, data: list[str], val: str | None, out: Path) ->
     return folders, folders
 
 
+def in_background(make: Callable[[], T]) -> Callable[[], T]:
+    """Start making something in a thread; returns a function that waits for it and raises what went wrong."""
+    future: Future[T] = Future()
+
+    def work() -> None:
+        try:
+            future.set_result(make())
+        except BaseException as error:  # raised again by whoever waits
+            future.set_exception(error)
+
+    threading.Thread(target=work, daemon=True).start()
+    return future.result
+
+
 def open_photographs(
-    recipe: Recipe, train: list[Path], val: list[Path], device: torch.device, processes: Processes
+    recipe: Recipe,
+    train: list[Path],
+    val: list[Path],
+    device: torch.device,
+    processes: Processes,
+    *,
+    graphs: bool | None = None,
 ) -> tuple[Source, ValidationSet | None]:
     """Batches and validation bursts synthesised from photographs.
 
-    The validation crops and bursts are the same on every device and in every run.
+    On a GPU the photographs are decoded while the step is compiled: the first batch waits for all of them. The
+    validation crops and bursts are the same on every device and in every run.
     """
     assert isinstance(recipe.data, Photographs)
-    synthesis, wanted = recipe.data.synthesis, recipe.validation
+    data, synthesis, wanted = recipe.data, recipe.data.synthesis, recipe.validation
     smallest = max(synthesis.source_size(phase.patch) for phase in recipe.phases)
-    bank = PhotographBank(train, device, smallest=smallest, skip_bad=True)
-    logger.info("%d photographs, %.0f megapixels", len(bank), bank.pixels.shape[0] / 1e6)
-    source = PhotographSource(bank, recipe.data, recipe.seed, processes)
-    if not processes.first:
-        return source, None
-    size = synthesis.source_size(wanted.patch)
-    held = PhotographBank(val, device, smallest=size, skip_bad=True)
-    generator = torch.Generator().manual_seed(seed_of("validation"))
-    crops = held.sample(wanted.bursts, size, generator, turn=False)
-    synthesis = replace(synthesis, frames=wanted.frames)
-    samples = [synthesize_burst(part, synthesis, generator) for part in crops.split(CHUNK)]
-    return source, ValidationSet(treat_maps(Sample.collate(samples), recipe.data.maps), recipe.model)
+    held_size = synthesis.source_size(wanted.patch)
+    for folder in (*train, *val):
+        find_photographs(folder)  # a folder without any is refused now, not after the compilation
+
+    def decode() -> tuple[Album, Album | None]:
+        held = Album.read(val, smallest=held_size, skip_bad=True) if processes.first else None
+        return Album.read(train, smallest=smallest, skip_bad=True), held
+
+    albums = in_background(decode)
+
+    def bank() -> PhotographBank:
+        found = PhotographBank(albums()[0], device)
+        logger.info("%d photographs, %.0f megapixels", len(found), found.pixels.shape[0] / 1e6)
+        return found
+
+    def held_bursts() -> Sample:
+        held = albums()[1]
+        assert held is not None
+        generator = torch.Generator().manual_seed(seed_of("validation"))
+        crops = PhotographBank(held, device).sample(wanted.bursts, held_size, generator, turn=False)
+        longer = replace(synthesis, frames=wanted.frames)
+        samples = [synthesize_burst(part, longer, generator) for part in crops.split(CHUNK)]
+        return treat_maps(Sample.collate(samples), data.maps)
+
+    source = PhotographSource(bank, data, recipe.seed, processes, device, graphs=graphs)
+    if device.type == "cpu":
+        albums()  # nothing is compiled there: what cannot be read is said before anything is written
+    return source, ValidationSet(held_bursts, recipe.model) if processes.first else None
 
 
 def open_recorded(
@@ -117,9 +160,19 @@ def open_recorded(
 
 
 def open_data(
-    recipe: Recipe, data: list[str], val: str | None, out: Path, device: torch.device, processes: Processes
+    recipe: Recipe,
+    data: list[str],
+    val: str | None,
+    out: Path,
+    device: torch.device,
+    processes: Processes,
+    *,
+    graphs: bool | None = None,
 ) -> tuple[Source, ValidationSet | None]:
-    """The recipe's batches, and in the first process the bursts that validate it."""
+    """The recipe's batches, and in the first process the bursts that validate it.
+
+    `graphs` is as in `PhotographSource`.
+    """
     for phase in recipe.phases:
         processes.share(phase.batch)
     if isinstance(recipe.data, BurstFolders):
@@ -127,7 +180,7 @@ def open_data(
             raise InputError(f"this recipe needs --data FOLDER, where {recipe.data.layout} was unpacked.")
         root = Path(data[0])
         return open_recorded(recipe, root, Path(val) if val else root, out, device, processes)
-    return open_photographs(recipe, *data_folders(recipe, data, val, out), device, processes)
+    return open_photographs(recipe, *data_folders(recipe, data, val, out), device, processes, graphs=graphs)
 
 
 def run_recipe(
@@ -161,7 +214,7 @@ def run_recipe(
             torch.cuda.set_device(place)
             torch.backends.cudnn.benchmark = True
             torch.set_float32_matmul_precision("high")
-        source, validation = open_data(recipe, data, val, options.out, place, processes)
+        source, validation = open_data(recipe, data, val, options.out, place, processes, graphs=options.graphs)
         run = Run(recipe, options, validation, place, processes=processes, started=started, listener=listener)
         return train(run, source)
     finally:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, field
+from dataclasses import MISSING, asdict, dataclass, field, fields
 from typing import TYPE_CHECKING
 
 from burstmamba.errors import InputError
@@ -86,7 +86,7 @@ class Validation:
     """Side of the LR patches in pixels."""
     frames: int = 14
     every: int = 2000
-    """Steps between two validations; the first and the last step are always validated."""
+    """Steps between two validations; there is also one soon after the start and one at the end."""
 
 
 @dataclass(frozen=True)
@@ -98,6 +98,8 @@ class Recipe:
     phases: tuple[Phase, ...]
     loss: str = "l1"
     """`l1` or `charbonnier`."""
+    loss_space: str = "given"
+    """Where errors are measured: `given` is what the network writes (sRGB, RAW: linear); or `srgb`, or `linear`."""
     betas: tuple[float, float] = (0.9, 0.99)
     weight_decay: float = 0.0
     """For matrices and convolutions; A_log, D, biases, norms and skips have none."""
@@ -123,7 +125,11 @@ class Recipe:
     """A run stops when so many steps between two log lines had no finite gradient."""
 
     def __post_init__(self) -> None:
-        choices = {"loss": ("l1", "charbonnier"), "precision": ("bf16", "fp32")}
+        choices = {
+            "loss": ("l1", "charbonnier"),
+            "loss_space": ("given", "srgb", "linear"),
+            "precision": ("bf16", "fp32"),
+        }
         for name, allowed in choices.items():
             if getattr(self, name) not in allowed:
                 raise InputError(f"{name} must be {' or '.join(allowed)}, got {getattr(self, name)!r}.")
@@ -148,6 +154,8 @@ class Recipe:
 
     def difference(self, stored: str) -> str | None:
         """Name of a setting in which a stored recipe would give other weights; None when there is none."""
-        old, new = json.loads(stored), json.loads(self.to_json())
+        # A setting that did not exist then had the value that is its default now.
+        plain = {setting.name: setting.default for setting in fields(self) if setting.default is not MISSING}
+        old, new = json.loads(json.dumps(plain)) | json.loads(stored), json.loads(self.to_json())
         names = (name for name in sorted(old.keys() | new.keys()) if name not in HARMLESS)
         return next((name for name in names if old.get(name) != new.get(name)), None)

@@ -79,6 +79,10 @@ class RecordedSource:
         ]
         return treat_maps(Sample.collate(samples).to(self.device), self.data.maps)
 
+    def example(self, step: int, phase: Phase, frames: int) -> Sample:
+        """The batch itself."""
+        return self.batch(step, phase, frames)
+
     def order(self, step: int, batch: int) -> list[int]:
         """Which bursts the whole batch of this step is made of."""
         found = []

@@ -25,6 +25,7 @@ from burstmamba.training.validation import Scores, ValidationSet, write_picture
 
 logger = logging.getLogger(__name__)
 
+AVERAGED = 10_000  # steps that a warm start's average stands for: more than any decay reaches back
 LEAST_RESERVE = 3.0  # seconds kept for writing, whatever was measured
 
 
@@ -40,7 +41,7 @@ class RunOptions:
     """Stop after this many minutes of this start, to go on later with `resume`."""
     resume: bool = False
     warm_start: Path | None = None
-    """Begin with these weights instead of random ones."""
+    """Begin with these weights instead of random ones: a file, an export's folder, or the name of a shipped model."""
     start_at: float = 0.0
     """Share of the schedule that counts as done, for a warm start in the middle of a longer run."""
     graphs: bool | None = None
@@ -136,7 +137,9 @@ class Run:
         if not 0 <= self.options.start_at < 1:
             raise InputError(f"--start-at must be in [0, 1), got {self.options.start_at}.")
         if self.options.warm_start is not None:
-            warm_start(self.model, self.ema, self.options.warm_start)
+            known = warm_start(self.model, self.ema, self.options.warm_start).ema
+            if known.keys() == self.ema.state_dict().keys():
+                self.place.averaged = AVERAGED  # the average goes on; a new part's would begin with what is random
         elif self.recipe.model.global_skip != "none":
             # The first output is then the interpolated keyframe, not noise upon it.
             for model in (self.model, self.ema):

@@ -18,7 +18,7 @@ def rate_at(phase: Phase, step: int, position: float) -> float:
 
 
 def ema_weight(decay: float, step: int) -> float:
-    """How much of the new weights enters the average at the run's step number `step` (from 0).
+    """How much of the new weights enters the average when it already stands for `step` steps.
 
     The average starts short, so that the first, bad weights are soon forgotten.
     """
@@ -36,6 +36,9 @@ class StepClock:
         return step / self.steps
 
     def tick(self, step: int, seconds: float, budget: float | None) -> None:
+        """Steps need no wall time."""
+
+    def rest(self, seconds: float) -> None:
         """Steps need no wall time."""
 
 
@@ -72,6 +75,10 @@ class WallClock:
         if step == 0 and not self.looked:  # what was compiled before the first step takes nothing of its schedule
             self.begin = max(self.begin, min(seconds / self.budget, 0.5 * (self.begin + self.end)))
         self.looked = True
+
+    def rest(self, seconds: float) -> None:
+        """Take note that the time since the last look, up to now, was spent on something else than steps."""
+        self.seconds = seconds
 
 
 Clock = StepClock | WallClock

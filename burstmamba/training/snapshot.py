@@ -34,6 +34,8 @@ class Place:
     """Wall time spent on the run, over all the times it was started."""
     best: float = float("-inf")
     """Best validation PSNR so far."""
+    averaged: int = 0
+    """Steps that the averaged weights of a warm start already stood for."""
 
 
 @dataclass(frozen=True)

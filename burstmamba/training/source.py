@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Protocol
 
 import torch
+from torch import Tensor
 
 from burstmamba.correspondence.field import Correspondence
 from burstmamba.data.photographs import PhotographBank
+from burstmamba.data.replay import Replay
 from burstmamba.data.sample import Sample
 from burstmamba.synthesis import synthesize_burst
 from burstmamba.training.chance import seed_of
@@ -24,26 +28,94 @@ class Source(Protocol):
         """This process's part of batch number `step`, on the training device, with `frames` frames a burst."""
         ...
 
+    def example(self, step: int, phase: Phase, frames: int) -> Sample:
+        """A batch like that of `step`, for a step to be captured with; nothing is learnt from it."""
+        ...
+
 
 class PhotographSource:
     """Bursts synthesised on the device from random crops of photographs."""
 
-    def __init__(self, bank: PhotographBank, data: Photographs, seed: int, processes: Processes) -> None:
-        self.bank, self.data, self.seed, self.processes = bank, data, seed, processes
-        self.generator = torch.Generator(bank.device)
+    def __init__(
+        self,
+        bank: PhotographBank | Callable[[], PhotographBank],
+        data: Photographs,
+        seed: int,
+        processes: Processes,
+        device: torch.device | str | None = None,
+        *,
+        graphs: bool | None = None,
+    ) -> None:
+        """Make batches.
+
+        Args:
+            bank: the photographs, or a function that waits for them; it is called for the first batch.
+            data: how bursts are made of them.
+            seed: of every draw, together with the step's number.
+            processes: this process among several.
+            device: where batches are made; that of the bank, which is waited for, when left out.
+            graphs: replay the synthesis as CUDA graphs, one for each burst length (default: on a GPU).
+        """
+        self._bank, self.data, self.seed, self.processes = bank, data, seed, processes
+        self.device = torch.device(device) if device is not None else self.bank.device
+        self.crops, self.motion = torch.Generator(self.device), torch.Generator(self.device)
+        self.graphs = self.device.type == "cuda" and graphs is not False
+        self._replays: dict[tuple[int, int, int], Replay[Sample]] = {}
+        self._pool = torch.cuda.graph_pool_handle() if self.graphs else None
+
+    @property
+    def bank(self) -> PhotographBank:
+        """The photographs; waited for while they are being decoded."""
+        if not isinstance(self._bank, PhotographBank):
+            self._bank = self._bank()
+        return self._bank
 
     def batch(self, step: int, phase: Phase, frames: int) -> Sample:
         """Synthesise this process's share of the batch.
 
         All processes draw the crops of the whole batch from one seed and each keeps its own: no crop is used twice.
         """
-        config = replace(self.data.synthesis, frames=frames)
+        make = self._replay(phase, frames) if self.graphs else partial(self._make, phase, frames)
+        self.crops.manual_seed(seed_of(self.seed, "crops", step))
+        self.motion.manual_seed(seed_of(self.seed, "synthesis", step, self.processes.rank))
+        # The next replay overwrites the graph's memory, perhaps before this batch has been read.
+        return copied(make()) if self.graphs else make()
+
+    def example(self, step: int, phase: Phase, frames: int) -> Sample:
+        """Bursts of noise: they need no photograph, so a step can be prepared while photographs are decoded."""
         share = self.processes.share(phase.batch)
-        crops = self.generator.manual_seed(seed_of(self.seed, "crops", step))
-        photographs = self.bank.sample(phase.batch, config.source_size(phase.patch), crops)[share]
-        motion = self.generator.manual_seed(seed_of(self.seed, "synthesis", step, self.processes.rank))
-        sample = synthesize_burst(photographs, config, motion)
-        return treat_maps(shuffle_frames(sample, self.generator), self.data.maps)
+        size = self.data.synthesis.source_size(phase.patch)
+        self.motion.manual_seed(0)
+        noise = torch.rand(share.stop - share.start, 3, size, size, generator=self.motion, device=self.device)
+        return self._synthesize(noise, frames)
+
+    def _make(self, phase: Phase, frames: int) -> Sample:
+        size = self.data.synthesis.source_size(phase.patch)
+        crops = self.bank.sample(phase.batch, size, self.crops)
+        return self._synthesize(crops[self.processes.share(phase.batch)], frames)
+
+    def _synthesize(self, photographs: Tensor, frames: int) -> Sample:
+        sample = synthesize_burst(photographs, replace(self.data.synthesis, frames=frames), self.motion)
+        return treat_maps(shuffle_frames(sample, self.motion), self.data.maps)
+
+    def _replay(self, phase: Phase, frames: int) -> Replay[Sample]:
+        key = (phase.batch, phase.patch, frames)
+        if key not in self._replays:
+            make = partial(self._make, phase, frames)
+            self._replays[key] = Replay(make, [self.crops, self.motion], self.device, pool=self._pool)
+        return self._replays[key]
+
+
+def copied(sample: Sample) -> Sample:
+    """What a step reads of a sample, in memory of its own."""
+    maps = sample.correspondence
+    return replace(
+        sample,
+        frames=sample.frames.clone(),
+        target=sample.target.clone(),
+        correspondence=None if maps is None else maps.apply(torch.clone),
+        exact=None,
+    )
 
 
 def shuffle_frames(sample: Sample, generator: torch.Generator) -> Sample:

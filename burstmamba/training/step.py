@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from burstmamba.correspondence.field import Correspondence
 from burstmamba.errors import InputError
-from burstmamba.training.loss import LOSSES
+from burstmamba.training.loss import loss_of
 from burstmamba.training.processes import Processes
 from burstmamba.training.recipe import Phase, Recipe
 
@@ -101,6 +101,7 @@ class TrainStep:
     def __init__(self, model: nn.Module, shadow: nn.Module, recipe: Recipe, phase: Phase, processes: Processes) -> None:
         self.device = next(model.parameters()).device
         self.model, self.recipe, self.processes = model, recipe, processes
+        self.loss = loss_of(recipe)
         freeze(model, phase.frozen)
         self.trainable = [parameter for parameter in model.parameters() if parameter.requires_grad]
         self.weights: list[Tensor] = list(model.parameters())
@@ -136,7 +137,7 @@ class TrainStep:
             parameter.grad = None
         with self.autocast():
             output = self.model(inputs.frames, inputs.correspondence)
-        loss = LOSSES[self.recipe.loss](output.float(), inputs.target)
+        loss = self.loss(output.float(), inputs.target)
         loss.backward()
         gradients = [parameter.grad for parameter in self.trainable if parameter.grad is not None]
         loss = loss.detach().clone()

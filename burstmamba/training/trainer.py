@@ -23,6 +23,7 @@ from burstmamba.training.step import Progress, TrainStep
 logger = logging.getLogger(__name__)
 
 EARLY_LOOKS = (1, 3, 10, 25)  # a start's pace is not known yet
+EARLY_SHARE = 0.05  # of the budget
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,6 @@ def train(run: Run, source: Source) -> Summary:
         "start", run.place.step, {"device": device, "processes": run.processes.world, "torch": torch.__version__}
     )
     with Interruption() as interruption:
-        run.validate()
         while not run.finished and train_phase(run, source, interruption):
             pass
         run.finish(score=interruption.signal is None)
@@ -60,7 +60,8 @@ def train_phase(run: Run, source: Source, interruption: Interruption) -> bool:
         number, rate = place.step, rate_at(phase, place.phase_step - place.fresh_at, position)
         inputs = prefetcher.take(number, phase, burst_length(phase, seed, number))
         torch.manual_seed(seed_of(seed, "model", number, run.processes.rank))
-        step.run(inputs, number=number, rate=rate, ema_weight=ema_weight(run.recipe.ema, number))
+        weight = ema_weight(run.recipe.ema, place.averaged + number)
+        step.run(inputs, number=number, rate=rate, ema_weight=weight)
         place.step, place.phase_step = number + 1, place.phase_step + 1
         prefetcher.prepare(place.step, phase, burst_length(phase, seed, place.step))
         if not (look.due() or (run.processes.world == 1 and interruption.signal)):
@@ -70,10 +71,12 @@ def train_phase(run: Run, source: Source, interruption: Interruption) -> bool:
         if run.processes.any(interruption.signal is not None) or run.must_pause():
             run.save(step, must=True)
             return False
-        best = place.step % run.recipe.validation.every == 0 and run.validate()
+        regular = place.step % run.recipe.validation.every == 0
+        best = (regular or look.first_validation_due()) and run.validate() and regular
         if best or look.save_due():
             run.save(step, best=best)
             look.saved = time.monotonic()
+        look.go_on()
     look.take(step, rate)
     stop_if_broken(run, look, source, step)
     place.phase, place.phase_step, place.fresh_at = place.phase + 1, 0, 0
@@ -96,7 +99,7 @@ def build_step(run: Run, phase: Phase, source: Source) -> TrainStep:
         step.load_state(run.loaded.optimizer)
     run.loaded = None
     lengths = sorted({length for length, _ in phase.frames})
-    step.prepare(lambda: [inputs_of(source.batch(run.place.step, phase, length)) for length in lengths])
+    step.prepare(lambda: [inputs_of(source.example(run.place.step, phase, length)) for length in lengths])
     return step
 
 
@@ -110,6 +113,7 @@ class Look:
         self.first = run.place.phase_step
         self.seen, self.when = run.place.step, time.monotonic()
         self.saved, self.broken = self.when, 0
+        self.begun = self.when
         clock.tick(run.place.phase_step, *run.look_at_the_clock())
 
     def due(self) -> bool:
@@ -117,6 +121,15 @@ class Look:
         place, recipe = self.run.place, self.run.recipe
         periods = (recipe.log_every, recipe.save_steps, recipe.validation.every)
         return place.phase_step - self.first in EARLY_LOOKS or any(place.step % period == 0 for period in periods)
+
+    def first_validation_due(self) -> bool:
+        """Whether this start has to learn now what a validation costs: soon, but not before its first steps."""
+        options = self.run.options
+        if self.run.scored_at >= 0:
+            return False
+        budget = options.minutes or options.pause_after
+        late = budget is not None and time.monotonic() - self.begun > EARLY_SHARE * 60 * budget
+        return late or self.run.place.phase_step - self.first >= EARLY_LOOKS[-1]
 
     def save_due(self) -> bool:
         """Whether it is time for a checkpoint."""
@@ -139,6 +152,11 @@ class Look:
         if self.progress.steps:
             position = position_in_run(run, min(self.clock.position(place.phase_step), 1.0))
             run.tell(Report(place.step, self.phase, position, rate, pace, self.progress))
+
+    def go_on(self) -> None:
+        """Leave out of the pace what was done since the look: validating and saving."""
+        self.clock.rest(self.run.look_at_the_clock()[0])
+        self.when = time.monotonic()
 
 
 def position_in_run(run: Run, position: float) -> float:

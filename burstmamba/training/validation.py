@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 import torch
@@ -43,11 +45,25 @@ def psnr(image: Tensor, target: Tensor) -> Tensor:
 class ValidationSet:
     """The bursts, kept on the device, and what an interpolation makes of them."""
 
-    def __init__(self, sample: Sample, config: ModelConfig) -> None:
-        self.frames, self.target = sample.frames, sample.target
-        self.maps = sample.correspondence or Correspondence.identity(sample.frames)
-        self.base = base_image(self.frames[:, 0], config.scale, config.centres)
+    def __init__(self, sample: Sample | Callable[[], Sample], config: ModelConfig) -> None:
+        """Take the bursts, or a function that makes them when they are first asked for."""
+        self.source, self.config = sample, config
         self.linear = config.in_channels == 1
+
+    @cached_property
+    def sample(self) -> Sample:
+        """The bursts with their truth."""
+        return self.source if isinstance(self.source, Sample) else self.source()
+
+    @cached_property
+    def maps(self) -> Correspondence:
+        """The maps that come with the bursts, or the identity."""
+        return self.sample.correspondence or Correspondence.identity(self.sample.frames)
+
+    @cached_property
+    def base(self) -> Tensor:
+        """(b, 3, s·h, s·w): the interpolated keyframes."""
+        return base_image(self.sample.frames[:, 0], self.config.scale, self.config.centres)
 
     @torch.no_grad()
     def score(self, model: nn.Module) -> tuple[Scores, Tensor]:
@@ -56,25 +72,25 @@ class ValidationSet:
         Returns:
             The scores, and a picture (3, h, w) in [0, 1]: rows of interpolation, L = 1, all frames, truth.
         """
-        was_training = model.training
+        bursts, target, was_training = self.sample.frames, self.sample.target, model.training
         model.eval()
         rows: dict[str, list[Tensor]] = {"single": [], "burst": [], "copies": []}
-        for start in range(0, len(self.frames), BATCH):
+        for start in range(0, len(bursts), BATCH):
             part = slice(start, start + BATCH)
-            frames, maps = self.frames[part], self.maps.apply(lambda tensor, part=part: tensor[part])
+            frames, maps = bursts[part], self.maps.apply(lambda tensor, part=part: tensor[part])
             copies = frames[:, :1].expand_as(frames).contiguous()
             rows["single"].append(model(frames[:, :1], None).float())
             rows["burst"].append(model(frames, maps).float())
             rows["copies"].append(model(copies, Correspondence.identity(copies)).float())
         model.train(was_training)
         images = {name: torch.cat(parts) for name, parts in rows.items()}
-        means = {name: psnr(image, self.target).mean().item() for name, image in images.items()}
-        scores = Scores(base=psnr(self.base, self.target).mean().item(), **means)
+        means = {name: psnr(image, target).mean().item() for name, image in images.items()}
+        scores = Scores(base=psnr(self.base, target).mean().item(), **means)
         return scores, self.picture(images["single"], images["burst"])
 
     def picture(self, single: Tensor, burst: Tensor, count: int = 4) -> Tensor:
         """The first bursts side by side: interpolation, L = 1, all frames, truth; one row each."""
-        columns = [image[:count].clamp(0, 1).float() for image in (self.base, single, burst, self.target)]
+        columns = [image[:count].clamp(0, 1).float() for image in (self.base, single, burst, self.sample.target)]
         sheet = torch.cat([torch.cat(list(column), dim=-2) for column in columns], dim=-1).cpu()
         return sheet ** (1 / 2.2) if self.linear else sheet
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
@@ -12,6 +13,7 @@ from training_toys import MODEL, PHASE, RECIPE, toy_run, toy_train
 from burstmamba.checkpoint import load_checkpoint, save_checkpoint
 from burstmamba.errors import InputError
 from burstmamba.model.burstmamba import BurstMamba
+from burstmamba.model.config import preset
 from burstmamba.training.export import export_weights, read_weights
 
 
@@ -52,6 +54,29 @@ def test_warm_start_of_a_complete_model_from_a_single_image_one(tmp_path):
     state = run.model.state_dict()
     assert all(torch.equal(state[name], value) for name, value in single.state_dict().items())
     assert any(name.startswith("burst.") for name in state)
+
+
+def test_average_of_a_warm_start_goes_on(tmp_path):
+    """The averaged weights are not thrown away for the first steps' ones; a new run's are."""
+    torch.manual_seed(1)
+    first = BurstMamba(MODEL)
+    save_checkpoint(tmp_path / "first.safetensors", first, half=False)
+    recipe = replace(RECIPE, ema=0.999, phases=(replace(PHASE, steps=5, rate=0.1, warmup=0),))
+    warm, _ = toy_train(tmp_path / "warm", recipe, warm_start=tmp_path / "first.safetensors")
+    name = "keyframe.convolution.weight"
+    moved = (warm.model.state_dict()[name] - first.state_dict()[name]).abs().max()
+    assert (warm.ema.state_dict()[name] - first.state_dict()[name]).abs().max() < 0.01 * moved
+    fresh, _ = toy_train(tmp_path / "fresh", recipe)
+    begin = toy_run(tmp_path / "begin", recipe).model.state_dict()[name]
+    moved = (fresh.model.state_dict()[name] - begin).abs().max()
+    assert (fresh.ema.state_dict()[name] - begin).abs().max() > 0.5 * moved
+    save_checkpoint(tmp_path / "single.safetensors", BurstMamba(MODEL.single()))
+    assert toy_run(tmp_path / "half", warm_start=tmp_path / "single.safetensors").place.averaged == 0
+
+
+def test_warm_start_from_a_shipped_model(tmp_path):
+    weights = read_weights(Path("light"))
+    assert weights.config == preset("light") and weights.model.keys() == weights.ema.keys()
 
 
 def test_final_weights_are_the_average(tmp_path):

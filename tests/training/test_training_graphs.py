@@ -1,4 +1,4 @@
-"""The captured step against the eager one."""
+"""The captured step and the captured synthesis against the launched ones."""
 
 from __future__ import annotations
 
@@ -9,10 +9,14 @@ import pytest
 import torch
 from training_toys import MODEL, PHASE, RECIPE, ToySource
 
+from burstmamba.data.photographs import PhotographBank
 from burstmamba.model.burstmamba import BurstMamba
+from burstmamba.synthesis import synthesis_preset
 from burstmamba.training.graph_step import GraphStep
+from burstmamba.training.leaves import write_leaves
 from burstmamba.training.processes import Processes
-from burstmamba.training.source import Prefetcher, inputs_of
+from burstmamba.training.recipe import Photographs
+from burstmamba.training.source import PhotographSource, Prefetcher, inputs_of
 from burstmamba.training.step import TrainStep
 
 pytestmark = [
@@ -72,3 +76,44 @@ def test_capture_changes_nothing():
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
     assert all(not value.any() for value in step.state().values())
     assert step.progress().steps == 0
+
+
+@pytest.fixture(scope="module")
+def bank(tmp_path_factory):
+    return PhotographBank(write_leaves(tmp_path_factory.mktemp("leaves"), 3, 320, 0), "cuda")
+
+
+def assert_same_batch(left, right):
+    for ours, expected in zip(inputs_of(left).tensors(), inputs_of(right).tensors(), strict=True):
+        torch.testing.assert_close(ours, expected, atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize("maps", ["given", "prealigned"])
+@pytest.mark.parametrize("pipeline", ["handheld-rgb", "handheld-raw", "synburst"])
+def test_replayed_synthesis_makes_the_launched_batches(bank, pipeline, maps):
+    """Two burst lengths and two shares of a batch, in any order of steps: the same draws, whichever way."""
+    if maps == "prealigned" and pipeline != "handheld-rgb":
+        pytest.skip("warping would mix the colours of a mosaic")
+    data, phase = Photographs(synthesis_preset(pipeline), maps), replace(PHASE, batch=4, patch=16)
+    for processes in (Processes(), Processes(1, 2)):
+        replayed, launched = (
+            PhotographSource(bank, data, 0, processes, "cuda", graphs=graphs) for graphs in (True, False)
+        )
+        for step in (0, 1, 2, 7, 1):
+            length = 1 + 4 * (step % 2)
+            assert_same_batch(replayed.batch(step, phase, length), launched.batch(step, phase, length))
+        assert_same_batch(replayed.example(0, phase, 5), launched.example(0, phase, 5))
+
+
+def test_prefetched_batch_is_not_overwritten(bank):
+    """The next batch is replayed while this one may still be read."""
+    data, phase, device = Photographs(synthesis_preset("handheld-rgb")), replace(PHASE, patch=16), torch.device("cuda")
+    source = PhotographSource(bank, data, 0, Processes(), device)
+    launched = PhotographSource(bank, data, 0, Processes(), device, graphs=False)
+    prefetcher = Prefetcher(source, device)
+    for step in range(4):
+        inputs = prefetcher.take(step, phase, 5)
+        prefetcher.prepare(step + 1, phase, 5)
+        torch.cuda.synchronize()
+        for ours, expected in zip(inputs.tensors(), inputs_of(launched.batch(step, phase, 5)).tensors(), strict=True):
+            torch.testing.assert_close(ours, expected, atol=1e-4, rtol=1e-4)

@@ -185,6 +185,43 @@ def test_pause_and_resume_share_one_schedule(tmp_path):
     assert summary.finished and 7 < run.place.seconds < 15
 
 
+def validated(folder):
+    return [line["step"] for line in read_logbook(folder) if line["kind"] == "validation"]
+
+
+def test_first_step_does_not_wait_for_a_validation(tmp_path):
+    """It comes soon after the start, once; then as often as asked; a short run has the last one alone."""
+    seldom = replace(RECIPE, validation=replace(RECIPE.validation, every=1000), log_every=1000, save_steps=1000)
+    toy_train(tmp_path / "long", replace(seldom, phases=(replace(PHASE, steps=40),)))
+    assert validated(tmp_path / "long") == [25, 40]
+    assert not (tmp_path / "long" / "best.safetensors").exists()  # the early one is only to know what it costs
+    toy_train(tmp_path / "short", seldom)
+    assert validated(tmp_path / "short") == [8]
+    toy_train(tmp_path / "often")
+    assert validated(tmp_path / "often") == [4, 8]
+
+
+def test_slow_validations_end_inside_the_budget(tmp_path):
+    """Few steps fit: what a validation costs is known before the budget is spent."""
+    seldom = replace(RECIPE.validation, every=1000)
+    run = toy_run(tmp_path, replace(RECIPE, phases=(replace(PHASE, steps=10**6),), validation=seldom), minutes=0.35)
+    score, slow = run.validation.score, ToySource()
+    run.validation.score = lambda model: (time.sleep(2.5), score(model))[1]
+    batch = slow.batch
+    slow.batch = lambda *arguments: (time.sleep(0.5), batch(*arguments))[1]
+    begun = time.monotonic()
+    assert train(run, slow).finished
+    first, last = validated(tmp_path)
+    assert time.monotonic() - begun < 21 and 1 < first <= 6 and last == run.place.step > 8
+
+
+def test_settings_that_came_later_do_not_stop_a_resume():
+    stored = json.loads(RECIPE.to_json())
+    del stored["loss_space"]
+    assert RECIPE.difference(json.dumps(stored)) is None
+    assert replace(RECIPE, loss_space="linear").difference(json.dumps(stored)) == "loss_space"
+
+
 def test_errors_of_resuming(tmp_path):
     toy_train(tmp_path)
     with pytest.raises(InputError, match=r"already holds a run \(step-00000008\); go on with --resume"):

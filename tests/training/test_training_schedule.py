@@ -63,6 +63,17 @@ def test_preparation_takes_nothing_of_the_first_phase():
     assert clock.position(20) == pytest.approx(1.0)
 
 
+def test_pauses_do_not_change_the_pace():
+    """Steps of 1 s, then a validation of 30 s: the clock is 30 s on, the next steps still take 1 s."""
+    clock = phase_clock((COSINE,), 0, by_time=True)
+    clock.tick(0, 0.0, 100.0)
+    clock.tick(10, 10.0, 100.0)
+    clock.rest(40.0)
+    assert clock.position(10) == pytest.approx(0.4) and clock.position(20) == pytest.approx(0.5)
+    clock.tick(20, 50.0, 100.0)
+    assert clock.position(30) == pytest.approx(0.6)
+
+
 def test_burst_lengths_follow_the_table():
     """The same step always draws the same length; the shares are those of the table."""
     drawn = [burst_length(PHASE, 7, step) for step in range(2000)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import replace
 
 import numpy as np
@@ -16,11 +17,11 @@ from burstmamba.data.photographs import PhotographBank
 from burstmamba.errors import InputError
 from burstmamba.training.leaves import draw_leaves, write_leaves
 from burstmamba.training.overrides import load_recipe, override
-from burstmamba.training.preparation import choose_device, data_folders, open_data
+from burstmamba.training.preparation import choose_device, data_folders, in_background, open_data
 from burstmamba.training.processes import Processes
 from burstmamba.training.recipe import BurstFolders, Photographs
 from burstmamba.training.recorded import RecordedSource, validation_sample
-from burstmamba.training.source import PhotographSource, shuffle_frames, treat_maps
+from burstmamba.training.source import PhotographSource, inputs_of, shuffle_frames, treat_maps
 
 CPU = torch.device("cpu")
 
@@ -50,6 +51,28 @@ def test_batches_depend_on_the_step_alone(leaves):
     assert first.frames.shape == (2, 3, 3, 8, 8) and first.target.shape == (2, 3, 32, 32)
     assert not torch.equal(first.target, source.batch(4, phase, 3).target)
     assert not torch.equal(first.target, other.batch(3, phase, 3).target)
+
+
+def test_batches_do_not_depend_on_when_photographs_are_decoded(leaves):
+    """An example needs none of them, and the first batch waits for all of them."""
+    phase, ready = replace(PHASE, patch=8), threading.Event()
+    bank = in_background(lambda: (ready.wait(10), PhotographBank(leaves))[1])
+    slow = PhotographSource(bank, RECIPE.data, 0, Processes(), CPU)
+    example = slow.example(0, phase, 3)  # would wait for ever if it asked for the bank
+    quick = PhotographSource(PhotographBank(leaves), RECIPE.data, 0, Processes())
+    threading.Timer(0.2, ready.set).start()
+    late, batch = slow.batch(5, phase, 3), quick.batch(5, phase, 3)
+    assert torch.equal(late.frames, batch.frames) and torch.equal(late.target, batch.target)
+    assert example.frames.shape == batch.frames.shape and example.target.shape == batch.target.shape
+    assert [t.shape for t in inputs_of(example).tensors()] == [t.shape for t in inputs_of(batch).tensors()]
+    shared = PhotographSource(bank, RECIPE.data, 0, Processes(1, 2), CPU).example(0, phase, 3)
+    assert len(shared.frames) == 1 and torch.isfinite(shared.frames).all()
+
+
+def test_errors_in_the_background_are_raised_by_who_waits(tmp_path):
+    waiting = in_background(lambda: PhotographBank(tmp_path / "nowhere"))
+    with pytest.raises(InputError, match="is not a folder of photographs"):
+        waiting()
 
 
 def test_processes_share_the_crops_of_one_batch(leaves, monkeypatch):
@@ -195,4 +218,4 @@ def test_realbsr_folders_end_to_end(tmp_path):
     single, burst = source.batch(0, recipe.phases[0], 1), source.batch(1, recipe.phases[1], 14)
     assert single.frames.shape == (2, 1, 3, 8, 8) and burst.frames.shape == (2, 14, 3, 8, 8)
     assert burst.target.shape == (2, 3, 32, 32) and burst.correspondence.to_frame.shape == (2, 14, 2, 8, 8)
-    assert validation.frames.shape == (2, 14, 3, 12, 12)
+    assert validation.sample.frames.shape == (2, 14, 3, 12, 12)

@@ -12,7 +12,7 @@ from training_toys import MODEL, PHASE, RECIPE, ToySource, toy_sample
 
 from burstmamba.errors import InputError
 from burstmamba.model.burstmamba import BurstMamba
-from burstmamba.training.loss import charbonnier
+from burstmamba.training.loss import charbonnier, loss_of
 from burstmamba.training.processes import Processes
 from burstmamba.training.source import inputs_of
 from burstmamba.training.step import TrainStep, decays
@@ -145,6 +145,27 @@ def test_charbonnier_values():
     zero = torch.zeros(1, 3, 2, 2)
     assert charbonnier(zero, zero).item() == pytest.approx(1e-3)
     assert charbonnier(zero + 0.3, zero).item() == pytest.approx(math.sqrt(0.09 + 1e-6))
+
+
+@pytest.mark.parametrize(("channels", "space", "expected"), [
+    (3, "given", 0.1), (3, "srgb", 0.1), (1, "given", 0.1), (1, "linear", 0.1),
+    (3, "linear", 0.318547 - 0.214041), (1, "srgb", 0.797738 - 0.735357),
+])  # fmt: skip
+def test_values_of_the_losses_space(channels, space, expected):
+    """0.6 against 0.5, as the network writes them, in sRGB or in linear light."""
+    model = replace(MODEL, in_channels=channels, masked_mosaic=channels == 1)
+    loss = loss_of(replace(RECIPE, model=model, loss_space=space))
+    image = torch.full((1, 3, 2, 2), 0.6)
+    assert loss(image, image - 0.1).item() == pytest.approx(expected, abs=1e-5)
+
+
+@pytest.mark.parametrize(("channels", "space"), [(3, "linear"), (1, "srgb")])
+def test_gradients_of_outputs_below_zero(channels, space):
+    loss = loss_of(replace(RECIPE, model=replace(MODEL, in_channels=channels), loss_space=space))
+    output = torch.tensor([-0.2, -1e-3, 0.0, 1e-3, 1.2]).view(1, 1, 1, 5).requires_grad_()
+    loss(output, torch.full_like(output, 0.5)).backward()
+    assert torch.isfinite(output.grad).all() and (output.grad.flatten()[[0, 1, 3]] < 0).all()
+    assert output.grad.flatten()[4] > 0
 
 
 def test_overfits_one_burst():

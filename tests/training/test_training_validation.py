@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 from PIL import Image
@@ -42,14 +44,13 @@ def test_values_of_psnr():
 
 def test_asks_for_one_frame_all_frames_and_copies():
     sample = toy_sample(3, 4, 16, seed=1)
-    flat = ValidationSet(sample, MODEL)
-    flat.target = torch.full_like(flat.target, 0.5)
+    flat = ValidationSet(replace(sample, target=torch.full_like(sample.target, 0.5)), MODEL)
     model = Recorder({"single": 0.1, "burst": 0.01, "copies": 0.05}).train()
     scores, picture = flat.score(model)
     assert scores.single == pytest.approx(20.0, abs=1e-3)
     assert scores.burst == pytest.approx(40.0, abs=1e-3)
     assert scores.copies == pytest.approx(26.02, abs=1e-2)
-    assert scores.base == pytest.approx(psnr(flat.base, flat.target).mean().item())
+    assert scores.base == pytest.approx(psnr(flat.base, flat.sample.target).mean().item())
     assert {kind for kind, _ in model.asked} == {"single", "burst", "copies"}
     assert not any(training for _, training in model.asked) and model.training
     assert picture.shape == (3, 3 * 64, 4 * 64) and picture.min() >= 0 and picture.max() <= 1
@@ -62,3 +63,12 @@ def test_picture_is_written_whole(tmp_path):
     with Image.open(tmp_path / "deep" / "a.png") as picture:
         assert picture.size == (6, 4) and picture.getpixel((0, 0)) == (255, 0, 0)
     assert [path.name for path in (tmp_path / "deep").iterdir()] == ["a.png"]
+
+
+def test_bursts_are_made_when_they_are_first_needed():
+    made = []
+    lazy = ValidationSet(lambda: made.append(1) or toy_sample(2, 3, 8, seed=1), MODEL)
+    assert not made
+    model = Recorder({"single": 0.0, "burst": 0.0, "copies": 0.0})
+    first, second = lazy.score(model)[0], lazy.score(model)[0]
+    assert made == [1] and first == second == ValidationSet(toy_sample(2, 3, 8, seed=1), MODEL).score(model)[0]

@@ -60,6 +60,9 @@ class ToySource:
         maps = sample.correspondence.apply(lambda tensor: tensor[share])
         return Sample(sample.frames[share], target, maps)
 
+    def example(self, step: int, phase: Phase, frames: int) -> Sample:
+        return ToySource.batch(self, step, phase, frames)
+
 
 def toy_sample(batch: int, frames: int, patch: int, seed: int) -> Sample:
     generator = torch.Generator().manual_seed(seed)
