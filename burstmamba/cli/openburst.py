@@ -13,6 +13,7 @@ def openburst(
     out: Annotated[Path, typer.Option("--out", "-o", help="Folder for the bursts; must be empty or new.")],
     subsets: Annotated[str, typer.Option(help="Comma-separated, or all.")] = "all",
     limit: Annotated[int | None, typer.Option(help="Only the first so many photographs.")] = None,
+    frames: Annotated[int, typer.Option(help="More than the benchmark's 14: the same ones and further ones.")] = 14,
     maps: Annotated[bool, typer.Option(help="Also write the exact maps (7 MB a burst).")] = False,
     device: Annotated[str, typer.Option(help="cpu or cuda: where frames are rendered.")] = "cpu",
     force: Annotated[bool, typer.Option("--force", help="Write into a folder that is not empty.")] = False,
@@ -24,12 +25,13 @@ def openburst(
     from rich.progress import track
 
     from burstmamba.data.folders import write_burst
-    from burstmamba.data.openburst import SUBSETS, OpenBurst
+    from burstmamba.data.openburst import FRAMES, SUBSETS, OpenBurst
     from burstmamba.data.pictures import write_whole
     from burstmamba.data.writing import check_empty
     from burstmamba.errors import InputError
 
-    wanted = SUBSETS if subsets == "all" else tuple(name.strip() for name in subsets.split(","))
+    known = SUBSETS if frames == FRAMES else SUBSETS[:-1]  # raw-synburst has 14
+    wanted = known if subsets == "all" else tuple(name.strip() for name in subsets.split(","))
     for name in wanted:
         if name not in SUBSETS:
             raise InputError(f"OpenBurst has no subset {name!r}; choose from {', '.join(SUBSETS)}.")
@@ -44,8 +46,9 @@ def openburst(
     names = bench.names[:limit]
     jobs = [(index, subset) for subset in wanted for index in range(len(names))]
     for index, subset in track(jobs, "rendering", console=console):
-        sample = bench.load(index, subset, device)
+        sample = bench.load(index, subset, device, frames=frames)
         write_burst(out / subset, names[index], sample, maps=maps, notes={"photograph": bench.photographs[index].name})
-    content = {"benchmark": "openburst", "published": not reasons and limit is None, "subsets": wanted, "names": names}
+    content = {"benchmark": "openburst", "published": not reasons and limit is None, "frames": frames}
+    content |= {"subsets": wanted, "names": names}
     write_whole(out / "openburst.json", (json.dumps(content, indent=2) + "\n").encode())
     Console(soft_wrap=True).print(f"{len(jobs)} bursts in {out}", highlight=False)

@@ -31,6 +31,9 @@ from burstmamba.synthesis.synburst import BORDER, synthesize_synburst
 
 SUBSETS = ("still", "noisy", "moving", "badframe", "raw", "raw-synburst")
 FRAMES = 14
+"""Frames of the benchmark's bursts; longer ones begin with the same frames."""
+FURTHER = 1 << 40
+"""Added to a burst's seed for the frames beyond."""
 VIEW = 640
 """Largest side of the target, HR pixels."""
 NOISE = {
@@ -71,10 +74,11 @@ class OpenBurst:
         reasons += [f"{name} has other contents" for name, h in found.items() if PHOTOGRAPHS.get(name, h) != h]
         return tuple(reasons)
 
-    def load(self, index: int, subset: str, device: torch.device | str = "cpu") -> Sample:
+    def load(self, index: int, subset: str, device: torch.device | str = "cpu", *, frames: int = FRAMES) -> Sample:
         """The burst of one photograph (b = 1), with exact maps and its camera."""
         path = self.photographs[index]
-        return openburst_sample(photograph_tensor(path).to(device), subset, seed_of(path.stem), name=path.stem)
+        photo = photograph_tensor(path).to(device)
+        return openburst_sample(photo, subset, seed_of(path.stem), name=path.stem, frames=frames)
 
 
 def seed_of(name: str) -> int:
@@ -83,18 +87,24 @@ def seed_of(name: str) -> int:
     return int(number.group()) if number else zlib.crc32(name.encode())
 
 
-def openburst_sample(photo: Tensor, subset: str, seed: int, *, name: str = "") -> Sample:
+def openburst_sample(photo: Tensor, subset: str, seed: int, *, name: str = "", frames: int = FRAMES) -> Sample:
     """One burst of the benchmark.
 
     Args:
         photo: (3, H, W) sRGB in [0, 1]; the burst is made on its device, of draws made on the CPU.
         subset: one of `SUBSETS`.
         seed: of every draw; motion and lens are the same in all subsets of the first five.
+        name: of the burst.
+        frames: at least 14. Those beyond are further good frames of the same lens and camera, from draws of their own.
     """
     if subset not in SUBSETS:
         raise InputError(f"OpenBurst has no subset {subset!r}; choose one of {', '.join(SUBSETS)}.")
-    dice = Dice(torch.Generator().manual_seed(seed), photo.device)
-    sample = _synburst(photo, dice) if subset == "raw-synburst" else _rendered(photo, subset, dice)
+    if frames < FRAMES or (subset == "raw-synburst" and frames > FRAMES):
+        raise InputError(
+            f"bursts of OpenBurst have {FRAMES} frames or more, those of raw-synburst {FRAMES}; got frames={frames}."
+        )
+    dice, further = (Dice(torch.Generator().manual_seed(seed + i), photo.device) for i in (0, FURTHER))
+    sample = _synburst(photo, dice) if subset == "raw-synburst" else _rendered(photo, subset, dice, further, frames)
     return replace(sample, names=(name,) if name else ())
 
 
@@ -115,35 +125,35 @@ def _synburst(photo: Tensor, dice: Dice) -> Sample:
     return synthesize_synburst(view, config, dice, cameras=True)[0]
 
 
-def _rendered(photo: Tensor, subset: str, dice: Dice) -> Sample:
+def _rendered(photo: Tensor, subset: str, dice: Dice, further: Dice, length: int) -> Sample:
     size = _view(photo)
     light = to_linear(photo[None, :, : photo.shape[-2] // 2 * 2, : photo.shape[-1] // 2 * 2])
-    path = _path(dice)
+    path = torch.cat((_path(dice, FRAMES), _path(further, 1 + length - FRAMES)[:, 1:]), 1)
     kernel = _lens(dice)
-    moving = _disc(dice, size, present=subset == "moving")
+    moving = _disc(dice, size, length, present=subset == "moving")
     scene = Scene.build(path, moving, size)
     exact = scene.exact()
     assert exact.confidence is not None
     bad = 1 + torch.randperm(FRAMES - 1, generator=dice.generator)[:3]  # two to blur, one to mirror
     bad = bad.tolist() if subset == "badframe" else []
     blur = {l: BAD_BLUR for l in bad[:2]}
-    frames = [_frame(light, path[:, l], moving, l, kernel, size, blur.get(l, 0.0)) for l in range(FRAMES)]
+    frames = [_frame(light, path[:, l], moving, l, kernel, size, blur.get(l, 0.0)) for l in range(length)]
     for l in bad[2:]:
         frames[l] = frames[l].flip(-1)
         exact.confidence[:, l] = 0  # a mirrored frame shows nothing of the keyframe in its place
     clean = torch.stack(frames, 1)
     sharp = _composite(light, centred_grid(*size, light.device, density=SCALE)[None, None], moving, 0)
     sharp = _centre(light, SCALE * size[0], SCALE * size[1]) if subset != "moving" else sharp
-    frames, target, camera = _developed(clean, sharp, subset, dice)
+    frames, target, camera = _developed(clean, sharp, subset, dice, further)
     return Sample(frames, target, exact, exact, handheld.describe(camera, subset == "raw"))
 
 
-def _path(dice: Dice) -> Tensor:
+def _path(dice: Dice, frames: int) -> Tensor:
     """(1, l, 3, 3): shifts in ±8 LR pixels, rotations in ±1°, perspective in ±6e-6 per HR pixel, about the centre."""
-    later = (torch.arange(FRAMES, device=dice.device) > 0).float()[None, :, None]
-    shift = dice.uniform(1, FRAMES, 2, low=-8, high=8) * later
-    angle = dice.uniform(1, FRAMES, low=-1, high=1) * later[..., 0] * (math.pi / 180)
-    perspective = dice.uniform(1, FRAMES, 2, low=-6e-6, high=6e-6) * SCALE * later
+    later = (torch.arange(frames, device=dice.device) > 0).float()[None, :, None]
+    shift = dice.uniform(1, frames, 2, low=-8, high=8) * later
+    angle = dice.uniform(1, frames, low=-1, high=1) * later[..., 0] * (math.pi / 180)
+    perspective = dice.uniform(1, frames, 2, low=-6e-6, high=6e-6) * SCALE * later
     return homography(shift, angle, perspective)
 
 
@@ -152,15 +162,17 @@ def _lens(dice: Dice) -> Tensor:
     return gaussian_kernels(sigma * stretch.sqrt(), sigma / stretch.sqrt(), angle * math.pi, radius=5)
 
 
-def _disc(dice: Dice, size: tuple[int, int], *, present: bool) -> MovingObject:
+def _disc(dice: Dice, size: tuple[int, int], frames: int, *, present: bool) -> MovingObject:
     """A disc that crosses the middle of the view at 5–8 HR pixels a frame."""
     speed = dice.uniform(1, low=5 / SCALE, high=8 / SCALE)
     direction = dice.uniform(1) * (2 * math.pi)
     aside = dice.uniform(1, 2, low=-1, high=1) * constant((size[1] / 8, size[0] / 8), dice.device)
     velocity = torch.stack((direction.cos(), direction.sin()), -1) * speed[:, None]
-    offset = velocity[:, None] * torch.arange(FRAMES, device=dice.device)[:, None]
+    offset = velocity[:, None] * torch.arange(frames, device=dice.device)[:, None]
     radius = torch.full((1,), DISC_RADIUS if present else -1e4, device=dice.device)
-    return MovingObject(aside - offset.mean(1), radius, radius.new_zeros(1, 2), offset if present else 0 * offset)
+    return MovingObject(
+        aside - offset[:, :FRAMES].mean(1), radius, radius.new_zeros(1, 2), offset if present else 0 * offset
+    )
 
 
 def _composite(light: Tensor, points: Tensor, moving: MovingObject, frame: int) -> Tensor:
@@ -198,16 +210,20 @@ def _frame(
     return F.avg_pool2d(seen, SCALE)[..., slack:-slack, slack:-slack]
 
 
-def _developed(clean: Tensor, sharp: Tensor, subset: str, dice: Dice) -> tuple[Tensor, Tensor, handheld.Sensitivity]:
-    """Noisy frames and the target in the subset's space."""
+def _developed(
+    clean: Tensor, sharp: Tensor, subset: str, dice: Dice, further: Dice
+) -> tuple[Tensor, Tensor, handheld.Sensitivity]:
+    """Noisy frames and the target in the subset's space; frames beyond the benchmark's have noise of their own."""
+    parts = [(part, d) for part, d in ((clean[:, :FRAMES], dice), (clean[:, FRAMES:], further)) if part.shape[1]]
     shot, read = (torch.full((1,), value, device=clean.device) for value in NOISE[subset])
     if subset == "raw":
         config = replace(synthesis_preset("handheld-raw"), exposure_drift=0.0, hot_pixels=0.0, changing_light=0.0)
         everyone = torch.ones(1, dtype=torch.bool, device=clean.device)
         camera = replace(handheld.draw_camera(dice, everyone, config), shot=shot, read=read)
-        return *handheld.record(clean, sharp, camera, everyone, config, dice), camera
+        taken = [handheld.record(part, sharp, camera, everyone, config, d) for part, d in parts]
+        return torch.cat([frames for frames, _ in taken], 1), taken[0][1], camera
     camera = handheld.Sensitivity(torch.eye(3)[None].to(shot), shot.new_ones(1, 3), shot, read)
-    frames = to_srgb(add_noise(clean, shot, read, dice).clamp(0, 1))
+    frames = to_srgb(torch.cat([add_noise(part, shot, read, d) for part, d in parts], 1).clamp(0, 1))
     return (frames * 255).round() / 255, to_srgb(sharp.clamp(0, 1)), camera
 
 

@@ -144,7 +144,28 @@ def test_published_photographs(tmp_path):
     assert "0018.avif is missing" in reasons and "0004.avif has other contents" in reasons
 
 
+@pytest.mark.parametrize("subset", ["noisy", "moving", "badframe", "raw"])
+def test_longer_bursts_begin_with_the_benchmarks_frames(bursts, subset):
+    """Sixteen further frames, all good, with the same keyframe, camera and target."""
+    short, long = bursts[subset], openburst_sample(photograph(), subset, 4, frames=30)
+    assert long.frames.shape[1] == 30 and torch.equal(long.frames[:, :14], short.frames)
+    assert torch.equal(long.target, short.target) and long.cameras == short.cameras
+    for name in ("to_frame", "to_keyframe", "confidence"):
+        assert torch.equal(getattr(long.exact, name)[:, :14], getattr(short.exact, name))
+    if subset == "raw":
+        return
+    keyframe, seen = long.frames[:, :1].expand(-1, 16, -1, -1, -1), long.exact.confidence[:, 14:]
+    error = (long.exact.gather(long.frames)[:, 14:] - keyframe).abs() * (seen > 0.99)
+    assert error.mean() < (0.07 if subset == "noisy" else 0.03) and seen.mean() > 0.4
+    shifts = long.exact.to_frame[0, 1:, :, 40, 36]
+    assert len({tuple(round(v, 3) for v in shift.tolist()) for shift in shifts}) == 29
+
+
 def test_errors():
+    with pytest.raises(InputError, match="have 14 frames or more, those of raw-synburst 14; got frames=7"):
+        openburst_sample(photograph(), "still", 0, frames=7)
+    with pytest.raises(InputError, match="those of raw-synburst 14; got frames=30"):
+        openburst_sample(photograph(), "raw-synburst", 0, frames=30)
     with pytest.raises(InputError, match="no subset 'dark'; choose one of still, noisy, moving"):
         openburst_sample(photograph(), "dark", 0)
     with pytest.raises(InputError, match="at least 176×176 pixels, got 60×50"):
@@ -156,8 +177,8 @@ def test_fast_rendering_equals_the_slow_one():
     noise = torch.rand(1, 3, 90, 90, generator=torch.Generator().manual_seed(0))
     light = to_linear(F.interpolate(noise, size=(360, 360), mode="bicubic").clamp(0, 1))
     dice = Dice(torch.Generator().manual_seed(3), torch.device("cpu"))
-    path, kernel, size = openburst._path(dice), openburst._lens(dice), (64, 64)
-    nothing = openburst._disc(dice, size, present=False)
+    path, kernel, size = openburst._path(dice, 4), openburst._lens(dice), (64, 64)
+    nothing = openburst._disc(dice, size, 4, present=False)
     fast = optics.expose(optics.pixel_light(light, kernel), project(path, centred_grid(*size, light.device)))
     for l in range(4):
         slow = openburst._frame(light, path[:, l], nothing, l, kernel, size, 0.0)
