@@ -26,7 +26,8 @@ def evaluate(
         str, typer.Option(help="auto, homography, dense, raft-small, raft-large, identity, exact; comma-separated.")
     ] = "auto",
     treatment: Annotated[
-        str, typer.Option(help="none, unaligned, rounded, prealigned, copies, shuffle, reverse; comma-separated.")
+        str,
+        typer.Option(help="none, unaligned, rounded, prealigned, copies, others, shuffle, reverse; comma-separated."),
     ] = "none",
     baselines: Annotated[str, typer.Option(help="bicubic, nearest, classical; comma-separated, or none.")] = "bicubic",
     outputs: Annotated[
@@ -58,12 +59,15 @@ def evaluate(
     if dataset == "charts":
         print_charts(methods, model, device, out, provenance(device, file))
         return
-    benchmark = open_benchmark(Path(dataset), layout, mosaics=model is not None and model.config.in_channels == 1)
+    mosaics = None if model is None else model.config.in_channels == 1
+    longest = max((method.frames for method in methods), default=1)
+    benchmark = open_benchmark(Path(dataset), layout, mosaics=mosaics, frames=longest)
     benchmark = benchmark.select(names(subset) or None, limit)
-    if model is not None:
-        whole, benchmark = benchmark, benchmark.fitting(model.config.centres)
-        for name in [name for name in whole.subsets if name not in benchmark.subsets]:
-            Console(stderr=True).print(f"{name} left out: its pixel centres are not the network's.", highlight=False)
+    for name in [] if model is None else benchmark.moved(model.config.centres):
+        Console(stderr=True).print(
+            f"{name}: the network's pixel centres are not the targets'; its pictures are moved by 1.5 pixels.",
+            highlight=False, soft_wrap=True,
+        )  # fmt: skip
     if protocol:
         benchmark = benchmark.with_protocols(names(protocol))
     metric = open_lpips(lpips, lpips_backbone, lpips_heads, device)

@@ -37,9 +37,9 @@ class AlignedBurst:
     maps: Correspondence
     """(1, len(kept), ...)."""
 
-    def first(self, length: int) -> tuple[list[int], Correspondence]:
-        """The usable ones among the first `length` frames."""
-        chosen = [i for i, index in enumerate(self.kept) if index < length]
+    def among(self, frames: range) -> tuple[list[int], Correspondence]:
+        """The keyframe and the usable ones among `frames`."""
+        chosen = [i for i, index in enumerate(self.kept) if index == 0 or index in frames]
         return [self.kept[i] for i in chosen], self.maps.select(chosen)
 
 

@@ -50,16 +50,9 @@ class Benchmark:
             kept += [item for item in self.items if item.subset == name][:limit]
         return replace(self, items=tuple(kept))
 
-    def fitting(self, centres: str) -> Benchmark:
-        """Only the bursts whose target lies on the grid that a network with these `centres` writes."""
-        kept = tuple(item for item in self.items if item.centres == centres)
-        if not kept:
-            other = self.items[0].centres if self.items else "other"
-            raise InputError(
-                f"the targets have {other} centres and this network writes {centres} ones: they would be 1.5 pixels "
-                f"apart; use a network trained for {other} centres."
-            )
-        return replace(self, items=kept)
+    def moved(self, centres: str) -> list[str]:
+        """Subsets whose targets lie on another grid than a network with these `centres` writes: it is resampled."""
+        return list(dict.fromkeys(item.subset for item in self.items if item.centres != centres))
 
     def with_protocols(self, names: list[str]) -> Benchmark:
         """The same bursts under other protocols."""

@@ -19,27 +19,29 @@ RAW_SUBSETS = ("raw", "raw-synburst")
 LAYOUTS = ("photographs", "openburst", "bursts", "synburst", "realbsr-rgb", "realbsr-raw", "burstsr")
 
 
-def open_benchmark(folder: Path, layout: str = "", *, mosaics: bool = False) -> Benchmark:
+def open_benchmark(folder: Path, layout: str = "", *, mosaics: bool | None = False, frames: int = 14) -> Benchmark:
     """The benchmark in a folder.
 
     Args:
         folder: OpenBurst's photographs, what `burstmamba openburst` wrote, or an unpacked benchmark.
         layout: one of `LAYOUTS`; empty finds out.
-        mosaics: whether the network takes mosaics; of OpenBurst only the fitting subsets are opened.
+        mosaics: whether the network takes mosaics; of OpenBurst only the fitting subsets are opened, all for None.
+        frames: length of the bursts that are rendered of photographs, at least 14.
     """
     if not folder.is_dir():
         raise InputError(f"{folder} is not a folder; give OpenBurst's photographs or a benchmark's folder.")
     layout = layout or find_layout(folder)
-    subsets = RAW_SUBSETS if mosaics else RGB_SUBSETS
+    subsets = (*RGB_SUBSETS, *RAW_SUBSETS) if mosaics is None else RAW_SUBSETS if mosaics else RGB_SUBSETS
     if layout == "photographs":
-        return openburst_from_photographs(folder, subsets)
+        return openburst_from_photographs(folder, subsets, frames)
     if layout == "openburst":
         return written_openburst(folder, subsets)
     if layout == "bursts":
         from burstmamba.data.folders import BurstFolders
 
-        rules = ("openburst-raw",) if mosaics else ("openburst",)
-        return _from_dataset("bursts", BurstFolders(folder), rules)
+        bursts = BurstFolders(folder)
+        mosaics = any(bursts.folders[0].glob("*.dng")) if mosaics is None else mosaics
+        return _from_dataset("bursts", bursts, ("openburst-raw",) if mosaics else ("openburst",))
     return _published(folder, layout)
 
 
@@ -64,25 +66,30 @@ def find_layout(folder: Path) -> str:
     raise InputError(f"{folder} looks like none of the known benchmarks; say which with --layout {'|'.join(LAYOUTS)}.")
 
 
-def openburst_from_photographs(folder: Path, subsets: tuple[str, ...] = RGB_SUBSETS) -> Benchmark:
-    """OpenBurst rendered on the fly from a folder of photographs."""
-    from burstmamba.data.openburst import OpenBurst
+def openburst_from_photographs(folder: Path, subsets: tuple[str, ...] = RGB_SUBSETS, frames: int = 14) -> Benchmark:
+    """OpenBurst rendered on the fly from a folder of photographs, perhaps with more frames."""
+    from burstmamba.data.openburst import FRAMES, OpenBurst
 
     source = OpenBurst.open(folder)
+    lengths = {subset: FRAMES if subset == "raw-synburst" else max(frames, FRAMES) for subset in subsets}
     items = [
-        openburst_item(subset, name, partial(source.load, index, subset))
+        openburst_item(subset, name, partial(source.load, index, subset, frames=lengths[subset]))
         for subset in subsets
         for index, name in enumerate(source.names)
     ]
-    # Other photographs, or only some of them, give numbers that must not be taken for the benchmark's.
-    return Benchmark("openburst" if not source.unofficial() else "openburst-like", tuple(items))
+    return Benchmark(openburst_name(not source.unofficial(), max(frames, FRAMES)), tuple(items))
+
+
+def openburst_name(published: bool, frames: int) -> str:
+    """Other photographs, some of them or longer bursts give numbers that must not be taken for the benchmark's."""
+    return ("openburst" if published else "openburst-like") + ("" if frames == 14 else f"-{frames}")
 
 
 def written_openburst(folder: Path, subsets: tuple[str, ...] = RGB_SUBSETS) -> Benchmark:
     """OpenBurst as `burstmamba openburst` wrote it; subsets that were not written are left out."""
     from burstmamba.data.folders import BurstFolders
 
-    published = json.loads((folder / "openburst.json").read_text()).get("published", False)
+    description = json.loads((folder / "openburst.json").read_text())
     items = []
     for subset in subsets:
         if (folder / subset).is_dir():
@@ -91,7 +98,8 @@ def written_openburst(folder: Path, subsets: tuple[str, ...] = RGB_SUBSETS) -> B
     if not items:
         wanted = ", ".join(subsets)
         raise InputError(f"{folder} has none of the subsets {wanted}; write them with burstmamba openburst.")
-    return Benchmark("openburst" if published else "openburst-like", tuple(items))
+    name = openburst_name(description.get("published", False), description.get("frames", 14))
+    return Benchmark(name, tuple(items))
 
 
 def openburst_item(subset: str, name: str, load: Callable[[], Sample]) -> Item:

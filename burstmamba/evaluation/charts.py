@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -72,7 +73,7 @@ def measure_charts(
 
 def _picture(method: Method, sample: Sample, cache: Path, model: BurstMamba | None, device: str) -> Tensor:
     """(h, w) linear light without the border."""
-    frames, maps = frames_and_maps(sample, method, AlignmentCache(cache))
+    frames, maps = frames_and_maps(sample, method, partial(AlignmentCache(cache).get, sample.burst()))
     maps = None if maps is None else maps.to(device)
     picture = reconstruct(
         method, frames.to(device), maps, model=model, scale=sample.scale, centres="half-pixel", linear=False

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -14,7 +15,7 @@ from torch import Tensor
 from burstmamba.correspondence.field import Correspondence
 from burstmamba.data.sample import Sample
 from burstmamba.errors import InputError
-from burstmamba.evaluation.alignment_cache import AlignmentCache, default_workers
+from burstmamba.evaluation.alignment_cache import AlignedBurst, AlignmentCache, default_workers
 from burstmamba.evaluation.benchmark import Benchmark, Item
 from burstmamba.evaluation.lpips import Lpips
 from burstmamba.evaluation.outputs import read_output
@@ -29,6 +30,16 @@ CHUNK = 32
 
 Progress = Callable[[str, int, int], None]
 """Called as (stage, done, total)."""
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """One burst in memory."""
+
+    item: Item
+    sample: Sample
+    aligned: dict[str, AlignedBurst]
+    """Its maps by the estimators that are asked for."""
 
 
 @dataclass
@@ -67,10 +78,11 @@ class Evaluation:
         if self.device.startswith("cuda"):
             torch.set_num_threads(1)  # the CPU only reads bursts then, with one thread of Python for each core
         try:
-            for chunk in load_chunks(todo, CHUNK, self.workers):
+            for chunk in load_chunks(todo, partial(self._load, cache), CHUNK, self.workers):
                 for method in self.methods:
-                    wanted = [(i, s) for i, s in chunk if not _scored(book, i, method)]
-                    self._run_method(method, wanted, cache, book)
+                    self._run_method(
+                        method, [loaded for loaded in chunk if not _scored(book, loaded.item, method)], book
+                    )
                 done += len(chunk)
                 self.progress("score", done, len(todo))
                 book.save(self.folder / "scores.json")
@@ -82,6 +94,12 @@ class Evaluation:
 
     def _missing(self, book: ScoreBook, item: Item) -> bool:
         return any(not _scored(book, item, method) for method in self.methods)
+
+    def _load(self, cache: AlignmentCache, item: Item) -> Loaded:
+        """Read a burst and its maps; every method and burst length shares them."""
+        sample = item.load()
+        names = dict.fromkeys(method.correspondence for method in self.methods if method.needs_estimate)
+        return Loaded(item, sample, {name: cache.get(sample.burst(), name) for name in names})
 
     def _estimate(self, items: list[Item], book: ScoreBook, cache: AlignmentCache) -> None:
         """Fill the cache for every estimator that is asked for."""
@@ -97,14 +115,21 @@ class Evaluation:
 
             cache.fill([item.load_burst for item in wanted], name, min(self.workers, max(1, len(wanted) // 2)), advance)
 
-    def _run_method(
-        self, method: Method, pairs: list[tuple[Item, Sample]], cache: AlignmentCache, book: ScoreBook
-    ) -> None:
+    def _run_method(self, method: Method, bursts: list[Loaded], book: ScoreBook) -> None:
         if method.kind == "outputs":
-            for item, sample in pairs:
-                self._score_output(method, item, sample, book)
+            for burst in bursts:
+                self._score_output(method, burst.item, burst.sample, book)
             return
-        prepared = [(item, sample, *frames_and_maps(sample, method, cache)) for item, sample in pairs]
+        prepared = []
+        for burst in bursts:
+            item, sample = burst.item, burst.sample
+            if method.kind in ("network", "classical") and method.frames > sample.frames.shape[1]:
+                there = f"its bursts have {sample.frames.shape[1]} frames"
+                book.problems[f"{method.label}: {item.subset}"] = (
+                    f"{there}; longer ones: burstmamba openburst --frames."
+                )
+                continue
+            prepared.append((item, sample, *frames_and_maps(sample, method, burst.aligned.__getitem__)))
         for group in same_shape(prepared):
             model = self.model if method.kind == "network" else None
             step = max(1, batch_size(model, group[0][2].shape))
@@ -190,18 +215,18 @@ def open_book(path: Path, header: dict[str, str]) -> ScoreBook:
     return book
 
 
-def load_chunks(items: list[Item], size: int, threads: int) -> Iterator[list[tuple[Item, Sample]]]:
-    """Samples in groups of `size`, the next group being read while this one is used."""
+def load_chunks(items: list[Item], load: Callable[[Item], Loaded], size: int, threads: int) -> Iterator[list[Loaded]]:
+    """Bursts in groups of `size`, the next group being read while this one is used."""
     groups = [items[start : start + size] for start in range(0, len(items), size)]
 
-    def read(group: list[Item], pool: ThreadPoolExecutor) -> list:
-        return [(item, pool.submit(item.load)) for item in group]
+    def read(group: list[Item], pool: ThreadPoolExecutor) -> list[Future[Loaded]]:
+        return [pool.submit(load, item) for item in group]
 
     with ThreadPoolExecutor(threads) as pool:
         waiting = read(groups[0], pool) if groups else []
         for following in [*groups[1:], []]:
             current, waiting = waiting, read(following, pool)
-            yield [(item, future.result()) for item, future in current]
+            yield [future.result() for future in current]
 
 
 def same_shape(prepared: list) -> list[list]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from burstmamba.burst import Burst
 from burstmamba.correspondence.field import Correspondence
 from burstmamba.data.sample import Sample
 from burstmamba.errors import InputError
-from burstmamba.evaluation.alignment_cache import AlignedBurst, AlignmentCache
+from burstmamba.evaluation.alignment_cache import AlignedBurst
 from burstmamba.evaluation.baselines import bicubic, nearest
 from burstmamba.evaluation.classical import SYNBURST_OPTICS, ClassicalSettings, solve
 from burstmamba.evaluation.treatment import TREATMENTS, treat
@@ -63,23 +64,37 @@ class Method:
         return uses_maps and self.correspondence not in KNOWN_MAPS
 
 
-def frames_and_maps(sample: Sample, method: Method, cache: AlignmentCache) -> tuple[Tensor, Correspondence | None]:
-    """What the method sees of one burst: frames (1, l, c, h, w) and their maps; None means the identity."""
-    length = min(method.frames, sample.frames.shape[1])
-    if length == 1 or method.kind in ("bicubic", "nearest"):
+def frames_and_maps(
+    sample: Sample, method: Method, estimated: Callable[[str], AlignedBurst]
+) -> tuple[Tensor, Correspondence | None]:
+    """What the method sees of one burst.
+
+    Args:
+        sample: the burst.
+        method: says how many frames, and which maps.
+        estimated: gives the maps of the burst by an estimator's name.
+
+    Returns:
+        Frames (1, l, c, h, w) and their maps; None means the identity.
+    """
+    there = sample.frames.shape[1]
+    if method.frames == 1 or method.kind in ("bicubic", "nearest"):
         return sample.frames[:, :1], None
+    if method.frames > there:
+        raise InputError(f"its bursts have {there} frames; choose a --burst-length of at most that.")
+    further = range(there - method.frames + 1, there) if method.treatment == "others" else range(1, method.frames)
     if method.treatment == "copies" or method.correspondence == "identity":
-        return treat(sample.frames[:, :length], None, method.treatment)
+        return treat(sample.frames[:, [0, *further]], None, method.treatment)
     if method.correspondence in ("exact", "given"):
         maps = sample.exact if method.correspondence == "exact" else sample.correspondence
         if maps is None:
             raise InputError(
                 f"the bursts carry no {method.correspondence} maps; estimate them with --correspondence auto."
             )
-        aligned = AlignedBurst(list(range(sample.frames.shape[1])), maps)
+        aligned = AlignedBurst(list(range(there)), maps)
     else:
-        aligned = cache.get(sample.burst(), method.correspondence)
-    kept, maps = aligned.first(length)
+        aligned = estimated(method.correspondence)
+    kept, maps = aligned.among(further)
     return treat(sample.frames[:, kept], maps, method.treatment)
 
 
@@ -120,7 +135,28 @@ def reconstruct(
         return solve(frames, known, linear=linear, scale=scale, centres=centres, settings=settings)
     if model is None:
         raise InputError("this method needs a network; give its weights.")
-    return run_network(model, frames, maps)
+    picture = run_network(model, frames, maps)
+    return picture if centres == model.config.centres else move_centres(picture, scale, centres)
+
+
+def move_centres(picture: Tensor, scale: int, centres: str) -> Tensor:
+    """A picture written for the other pixel centres, resampled to these: (b, 3, h, w).
+
+    With `corner` centres LR pixel i lies on HR pixel scale·i, with `half-pixel` ones (scale - 1) / 2 further.
+    """
+    shift = (scale - 1) / 2 if centres == "corner" else -(scale - 1) / 2
+    rows, columns = (lanczos_shift(size, shift).to(picture) for size in picture.shape[-2:])
+    return rows @ picture @ columns.T
+
+
+def lanczos_shift(size: int, shift: float) -> Tensor:
+    """(size, size): weights that look up every pixel's value `shift` pixels further, by eight taps; ends replicated."""
+    place = torch.arange(size, dtype=torch.float64) + shift
+    index = place.floor()[:, None] + torch.arange(-3, 5)
+    distance = place[:, None] - index
+    taps = torch.sinc(distance) * torch.sinc(distance / 4)
+    taps = taps / taps.sum(dim=1, keepdim=True)
+    return torch.zeros(size, size, dtype=torch.float64).scatter_add_(1, index.clamp(0, size - 1).long(), taps)
 
 
 @torch.inference_mode()

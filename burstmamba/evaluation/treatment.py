@@ -14,6 +14,7 @@ TREATMENTS = {
     "rounded": "maps rounded to whole pixels",
     "prealigned": "frames warped to the keyframe, then identity maps",
     "copies": "every frame is the keyframe: what is left of the gain did not come from the other frames",
+    "others": "the burst's last frames instead of its first ones: which of them are dropped should not matter",
     "shuffle": "the frames after the keyframe in another order",
     "reverse": "the frames after the keyframe in reverse order",
 }
@@ -30,7 +31,7 @@ def treat(frames: Tensor, maps: Correspondence | None, treatment: str) -> tuple[
     Returns:
         Frames and maps for the network.
     """
-    if treatment == "none" or frames.shape[1] == 1:
+    if treatment in ("none", "others") or frames.shape[1] == 1:  # the frames were chosen by whoever calls
         return frames, maps
     if treatment == "rounded":
         return frames, None if maps is None else maps.rounded()

@@ -42,6 +42,24 @@ def test_written_openburst(tmp_path):
     assert benchmark.name == "openburst-like" and benchmark.subsets == ["still", "moving"]
     with pytest.raises(InputError, match="has none of the subsets raw, raw-synburst"):
         open_benchmark(tmp_path, mosaics=True)
+    write_burst(tmp_path / "raw", "0004", Sample(torch.rand(1, 3, 1, 40, 40), torch.rand(1, 3, 160, 160)))
+    everything = open_benchmark(tmp_path, mosaics=None)
+    assert everything.subsets == ["still", "moving", "raw"] and everything.items[-1].protocols == ("openburst-raw",)
+    (item,) = open_benchmark(tmp_path / "raw", mosaics=None).items
+    assert item.protocols == ("openburst-raw",)
+    (tmp_path / "openburst.json").write_text('{"benchmark": "openburst", "published": true, "frames": 30}')
+    assert open_benchmark(tmp_path).name == "openburst-30"
+
+
+def test_longer_bursts_of_photographs(tmp_path):
+    pixels = np.random.default_rng(0).integers(0, 256, (200, 200, 3), dtype=np.uint8)
+    Image.fromarray(pixels).save(tmp_path / "0001.png")
+    benchmark = open_benchmark(tmp_path, mosaics=None, frames=16)
+    assert benchmark.name == "openburst-like-16"
+    lengths = {item.subset: item.load().frames.shape[1] for item in benchmark.items}
+    assert lengths == {**dict.fromkeys(("still", "noisy", "moving", "badframe", "raw"), 16), "raw-synburst": 14}
+    short = open_benchmark(tmp_path, frames=5)
+    assert short.name == "openburst-like" and short.items[0].load().frames.shape[1] == 14
 
 
 def test_realbsr(tmp_path):
@@ -127,8 +145,10 @@ def test_maps_are_estimated_once(tmp_path, monkeypatch):
 
 def test_first_frames_of_an_aligned_burst(tmp_path):
     aligned = AlignmentCache(tmp_path).get(first_burst(), "homography")
-    kept, maps = aligned.first(2)
-    assert all(index < 2 for index in kept) and maps.to_frame.shape[1] == len(kept)
+    kept, maps = aligned.among(range(1, 2))
+    assert kept[0] == 0 and all(index < 2 for index in kept) and maps.to_frame.shape[1] == len(kept)
+    kept, maps = aligned.among(range(2, 3))
+    assert kept[0] == 0 and 1 not in kept and maps.to_frame.shape[1] == len(kept)
 
 
 @pytest.mark.slow

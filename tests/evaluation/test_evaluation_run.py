@@ -11,10 +11,11 @@ from test_evaluation_baselines import SHIFTS, detailed_scene, take_burst
 from burstmamba.correspondence.field import Correspondence
 from burstmamba.data.sample import Sample
 from burstmamba.errors import InputError
+from burstmamba.evaluation.alignment_cache import AlignedBurst, AlignmentCache
 from burstmamba.evaluation.benchmark import Benchmark, Item
 from burstmamba.evaluation.bootstrap import interval, paired_difference
 from burstmamba.evaluation.evaluate import Evaluation
-from burstmamba.evaluation.reconstruct import Method
+from burstmamba.evaluation.reconstruct import Method, frames_and_maps, move_centres, reconstruct
 from burstmamba.evaluation.scores import Score, ScoreBook, summaries
 from burstmamba.evaluation.treatment import treat
 from burstmamba.model.burstmamba import BurstMamba
@@ -148,12 +149,64 @@ def test_selection():
         benchmark().select(["noisy"])
 
 
-def test_only_fitting_grids_are_scored():
-    corner = Item("raw-synburst", "00", ("synburst-linear",), "corner", lambda: sample(0))
+def test_other_pixel_centres_are_named_and_moved(tmp_path, model):
+    """A network with half-pixel centres on corner targets: its picture is moved, as the closed form says."""
+    corner = Item("raw-synburst", "00", ("openburst",), "corner", lambda: sample(0))
     mixed = Benchmark("mixed", (*benchmark(1).items, corner))
-    assert mixed.fitting("half-pixel").subsets == ["still"] and mixed.fitting("corner").subsets == ["raw-synburst"]
-    with pytest.raises(InputError, match="targets have half-pixel centres and this network writes corner ones"):
-        benchmark().fitting("corner")
+    assert mixed.moved("half-pixel") == ["raw-synburst"] and mixed.moved("corner") == ["still"]
+    x = torch.arange(48, dtype=torch.float64)
+    wave = torch.cos(0.7 * x)[None, :] * torch.sin(0.4 * x)[:, None]
+    moved = move_centres(wave.expand(1, 3, -1, -1), 4, "corner")[0, 0]
+    expected = torch.cos(0.7 * (x + 1.5))[None, :] * torch.sin(0.4 * (x + 1.5))[:, None]
+    inner = (slice(8, -8), slice(8, -8))
+    assert (moved - expected)[inner].abs().max() < 0.01
+    back = move_centres(moved.expand(1, 3, -1, -1), 4, "half-pixel")[0, 0]
+    assert (back - wave)[inner].abs().max() < 0.02
+    one = sample(0)
+    pictures = [
+        reconstruct(Method("network"), one.frames[:, :1], None, model=model, scale=4, centres=centres, linear=False)
+        for centres in ("half-pixel", "corner")
+    ]
+    assert torch.allclose(move_centres(pictures[0], 4, "corner"), pictures[1], atol=1e-5)
+
+
+def test_bursts_that_are_too_short_are_named(tmp_path, model):
+    """L = 5 of four frames is not scored under a name that it does not deserve."""
+    methods = [Method("network", 4, "exact"), Method("network", 5, "exact")]
+    book = evaluation(tmp_path, methods, model=model).run(HEADER)
+    assert book.distinct("method") == ["L=4 exact"]
+    assert book.problems == {
+        "L=5 exact: still": "its bursts have 4 frames; longer ones: burstmamba openburst --frames."
+    }
+
+
+def test_maps_are_shared_by_all_burst_lengths(tmp_path, model, monkeypatch):
+    """They are read once for each burst, however many methods use them."""
+    asked = []
+    get = AlignmentCache.get
+
+    def counted(cache, burst, name):
+        asked.append(name)
+        return get(cache, burst, name)
+
+    methods = [Method("network", n, "homography") for n in (2, 3, 4)] + [Method("classical", 2, "homography")]
+    cache = AlignmentCache(tmp_path / "maps")
+    cache.fill([item.load_burst for item in benchmark().items], "homography", 1, lambda: None)
+    monkeypatch.setattr(AlignmentCache, "get", counted)
+    monkeypatch.setattr(AlignmentCache, "fill", lambda *_: None)
+    book = evaluation(tmp_path, methods, model=model).run(HEADER)
+    assert asked == ["homography"] * 3 and len(book.scores) == 12
+
+
+def test_other_frames_of_the_same_burst(model):
+    one = sample(0)
+    maps = AlignedBurst([0, 1, 2, 3], one.exact)
+    frames, chosen = frames_and_maps(one, Method("network", 3, "auto", "others"), lambda name: maps)
+    assert torch.equal(frames, one.frames[:, [0, 2, 3]]) and torch.equal(
+        chosen.to_frame, one.exact.to_frame[:, [0, 2, 3]]
+    )
+    frames, chosen = frames_and_maps(one, Method("network", 3, "identity", "others"), lambda name: maps)
+    assert torch.equal(frames, one.frames[:, [0, 2, 3]]) and chosen is None
 
 
 def test_treatments():
