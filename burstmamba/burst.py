@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -53,6 +55,25 @@ class Burst:
         if len(self.names) != len(self):
             raise InputError(f"expected a name for each of {len(self)} frames, got {len(self.names)}.")
 
+    @classmethod
+    def from_arrays(
+        cls, pictures: Sequence[np.ndarray], camera: Camera | None = None, names: tuple[str, ...] = ()
+    ) -> Burst:
+        """A burst of pictures as OpenCV-like libraries hold them, but red first; the keyframe is the first.
+
+        Args:
+            pictures: (h, w, 3) uint8, uint16 or float in [0, 1], all of one size; for a mosaic (h, w) float.
+            camera: of a mosaic; developed sRGB otherwise.
+        """
+        frames = [_as_frame(np.asarray(picture), i) for i, picture in enumerate(pictures)]
+        if not frames:
+            raise InputError("a burst needs at least one picture.")
+        for i, frame in enumerate(frames):
+            if frame.shape != frames[0].shape:
+                expected, got = (tuple(f.shape[1:]) + (f.shape[0],) for f in (frames[0], frame))
+                raise InputError(f"all pictures must have one shape: the first is {expected}, number {i} is {got}.")
+        return cls(torch.stack(frames), camera or Camera(), names)
+
     def __len__(self) -> int:
         return self.frames.shape[0]
 
@@ -64,6 +85,30 @@ class Burst:
     def select(self, indices: list[int]) -> Burst:
         """The burst of these frames in this order; the first one becomes the keyframe."""
         return replace(self, frames=self.frames[indices], names=tuple(self.names[i] for i in indices))
+
+
+def _as_frame(picture: np.ndarray, index: int) -> Tensor:
+    """(h, w[, c]) → (c, h, w) float32 in [0, 1]."""
+    if picture.ndim == 2:
+        picture = picture[..., None]
+    white = {np.dtype(np.uint8): 255, np.dtype(np.uint16): 65535}.get(picture.dtype)
+    if picture.ndim != 3 or (white is None and picture.dtype.kind != "f"):
+        raise InputError(
+            f"picture {index} must be an array (h, w, 3) of uint8, uint16 or float in [0, 1], "
+            f"got {picture.dtype} {picture.shape}."
+        )
+    if white is not None and picture.shape[2] == 1:
+        raise InputError(
+            f"picture {index} is a mosaic of {picture.dtype}: give (value - black) / (white - black) as float; "
+            "a grey picture needs three channels."
+        )
+    frame = torch.from_numpy(picture.astype(np.float32)).permute(2, 0, 1).contiguous() / (white or 1)
+    if frame.numel() and (float(frame.max()) > 1 or float(frame.min()) < 0):
+        raise InputError(
+            f"picture {index} must lie in [0, 1], got {float(frame.min()):.3g} to {float(frame.max()):.3g}; "
+            "divide by the white level."
+        )
+    return frame
 
 
 def check_frames(frames: Tensor, rank: int) -> None:

@@ -15,7 +15,7 @@ from safetensors.torch import save
 from torch import Tensor
 
 from burstmamba.errors import InputError
-from burstmamba.model.burstmamba import BurstMamba, image_mean
+from burstmamba.model.burstmamba import BurstMamba
 from burstmamba.model.config import ModelConfig, preset
 from burstmamba.model.mambair import from_mambair
 
@@ -100,7 +100,8 @@ def load_checkpoint(path: str | Path, device: torch.device | str = "cpu") -> Bur
     config = file.config
     if not any(name.startswith("burst.") for name in file.weights):
         config = config.single()
-    with torch.device("meta"):
+    # Not on `meta`, whose arithmetic imports half of torch for two seconds; the caller's random numbers are kept.
+    with torch.random.fork_rng(devices=[]):
         model = BurstMamba(config)
     expected = model.state_dict()
     missing, extra = sorted(expected.keys() - file.weights.keys()), sorted(file.weights.keys() - expected.keys())
@@ -112,7 +113,6 @@ def load_checkpoint(path: str | Path, device: torch.device | str = "cpu") -> Bur
             needed = tuple(expected[name].shape)
             raise InputError(f"{path}: {name} has shape {tuple(tensor.shape)}, its configuration needs {needed}.")
     model.load_state_dict({name: tensor.float() for name, tensor in file.weights.items()}, assign=True)
-    model.register_buffer("mean", image_mean(config), persistent=False)
     return model.to(device).eval()
 
 

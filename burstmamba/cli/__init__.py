@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 
 import typer
@@ -44,6 +45,8 @@ def build_app() -> typer.Typer:
 
 def main() -> None:
     """Entry point of the `burstmamba` command."""
+    # Read when torch is imported: threads that wait sleep, and leave the cores to other programs.
+    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     try:
         build_app()()
     except InputError as error:

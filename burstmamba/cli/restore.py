@@ -70,7 +70,7 @@ def restore(
     if each is not None:
         restore_each(each, output, settings, f".{ending.lstrip('.')}", workers, ray, as_json=as_json, dry_run=dry_run)
     else:
-        restore_one(shots or [], None if dry_run else output, settings, as_json=as_json)
+        restore_one(shots or [], output, settings, as_json=as_json, dry_run=dry_run)
 
 
 def parse_crop(text: str | None) -> tuple[int, int, int, int] | None:
@@ -84,25 +84,26 @@ def parse_crop(text: str | None) -> tuple[int, int, int, int] | None:
     return x, y, width, height
 
 
-def restore_one(shots: list[Path], output: Path | None, settings: JobSettings, *, as_json: bool) -> None:
+def restore_one(shots: list[Path], output: Path | None, settings: JobSettings, *, as_json: bool, dry_run: bool) -> None:
     """One burst, with what was decided on the way."""
-    from burstmamba.restoration.job import run_job
+    from burstmamba.restoration.job import check_outputs, run_job
 
+    if dry_run and output is not None:
+        check_outputs(output, settings)
     screen = Console(stderr=True, soft_wrap=True, highlight=False)
     out = Console(stderr=as_json, soft_wrap=True, highlight=False)
-    with Progress(
-        TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn(), console=screen, transient=True
-    ) as bars:
+    columns = TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn()
+    with Progress(*columns, console=screen, transient=True, disable=not screen.is_terminal) as bars:
         tasks: dict[str, TaskID] = {}
 
         def progress(stage: str, done: int, total: int) -> None:
             if stage not in tasks:
-                tasks[stage] = bars.add_task(stage)
-            bars.update(tasks[stage], completed=done, total=total)
+                tasks[stage] = bars.add_task(stage, total=None)
+            bars.update(tasks[stage], completed=done, total=total or None)
 
         report = run_job(
             shots,
-            output,
+            None if dry_run else output,
             settings,
             say=lambda sentence: out.print(sentence, markup=False),
             progress=progress,

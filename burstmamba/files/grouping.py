@@ -25,19 +25,24 @@ class BurstGroup:
     paths: tuple[Path, ...]
 
 
-def group_bursts(folder: str | os.PathLike[str], *, gap: float = GAP) -> list[BurstGroup]:
+def group_bursts(
+    folder: str | os.PathLike[str], *, gap: float = GAP, without: str | os.PathLike[str] | None = None
+) -> list[BurstGroup]:
     """Group the files under a folder into bursts.
 
     Each subfolder with pictures is one burst. Pictures directly in the folder are grouped by the time they were taken
     (a pause longer than `gap` seconds starts another burst), or by their name without its last number where the time
-    is unknown; frames of different size or kind never mix. Each clip is a burst of its own.
+    is unknown; frames of different size or kind never mix. Each clip is a burst of its own. A subfolder `without`,
+    such as that of the results, is not looked into.
     """
     root = Path(folder)
     if not root.is_dir():
         raise InputError(f"{root} is not a folder; expected a folder of bursts.")
     groups = _by_time_and_name(pictures_in(root), gap)
+    left_out = None if without is None else Path(without).resolve()
     for place, folders, _ in os.walk(root):
-        folders[:] = sorted((name for name in folders if not name.startswith(".")), key=natural_key)
+        visible = (name for name in folders if not name.startswith(".") and Path(place, name).resolve() != left_out)
+        folders[:] = sorted(visible, key=natural_key)
         if Path(place) != root:
             groups.extend(_of_subfolder(Path(place), root))
     if not groups:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -62,6 +63,7 @@ def read_burst(
     precision: Literal["auto", "float32", "float16"] = "auto",
     headerless: HeaderlessRaw | None = None,
     max_pixels: int = MAX_PIXELS,
+    progress: Callable[[int, int], None] | None = None,
 ) -> LoadedBurst:
     """`load_burst` with every option, the keyframe's metadata and notes on what was decided.
 
@@ -72,6 +74,7 @@ def read_burst(
         precision: of the frames; "auto" takes half precision beyond 1 GiB.
         headerless: geometry of .raw files that have no header.
         max_pixels: larger pictures are refused before they are decoded.
+        progress: called as (frames read, frames to read); the second is 0 while a clip is searched.
     """
     if limit is not None and limit < 1:
         raise InputError(f"limit must be at least 1 frame, got {limit}.")
@@ -79,8 +82,9 @@ def read_burst(
     if not files.is_clip and headerless is None:
         check_sizes(files)
     notes = list(files.notes)
-    wanted, first = _plan(files, keyframe, limit, notes)
-    stack = _read(files, wanted, first, precision, notes)
+    tell = progress or (lambda done, total: None)
+    wanted, first = _plan(files, keyframe, limit, notes, tell)
+    stack = _read(files, wanted, first, precision, notes, tell)
     if stack.camera.cfa and hot_pixels == "mend":
         mended = mend_hot_pixels(stack.frames)
         if mended:
@@ -107,7 +111,9 @@ def check_sizes(files: ShotFiles) -> None:
         )
 
 
-def _plan(files: ShotFiles, keyframe: int | str, limit: int | None, notes: list[str]) -> tuple[list[int] | None, int]:
+def _plan(
+    files: ShotFiles, keyframe: int | str, limit: int | None, notes: list[str], tell: Callable[[int, int], None]
+) -> tuple[list[int] | None, int]:
     """Which frames to read (None: all) and which of them is the keyframe, by index.
 
     Frames are looked at once before they are loaded only where something has to be chosen.
@@ -122,6 +128,7 @@ def _plan(files: ShotFiles, keyframe: int | str, limit: int | None, notes: list[
     repeated = 0
     for index, frame in files.read():
         item = survey(index, frame)
+        tell(index + 1, count or 0)
         repeated += item.digest in seen
         if item.digest not in seen:
             seen.add(item.digest)
@@ -172,14 +179,22 @@ class _Stack:
     metadata: list[SourceMetadata] = field(default_factory=list)
 
 
-def _read(files: ShotFiles, wanted: list[int] | None, keyframe: int, precision: str, notes: list[str]) -> _Stack:
+def _read(
+    files: ShotFiles,
+    wanted: list[int] | None,
+    keyframe: int,
+    precision: str,
+    notes: list[str],
+    tell: Callable[[int, int], None],
+) -> _Stack:
     """Decode the wanted frames one by one into one tensor, so that never two copies of the burst exist."""
     count = len(wanted if wanted is not None else files.paths)
     stack: _Stack | None = None
     seen: dict[bytes, int] = {}
     conversions: Counter[str] = Counter()
     place, key_place = 0, 0
-    for index, frame in files.read(wanted):
+    for done, (index, frame) in enumerate(files.read(wanted), start=1):
+        tell(done, count)
         mark = digest(frame)
         if mark in seen and stack is not None:
             notes.append(f"{frame.name} dropped: an exact duplicate of {stack.names[seen[mark]]}")

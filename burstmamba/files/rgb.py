@@ -131,7 +131,7 @@ def _from_pillow(picture: Image.Image, name: str) -> tuple[np.ndarray, list[str]
     if picture.mode == "RGB" and "transparency" not in picture.info:
         return np.array(picture), notes, False
     if picture.mode == "CMYK":
-        return np.asarray(_from_cmyk(picture)), [*notes, "CMYK converted to sRGB"], True
+        return np.array(_from_cmyk(picture)), [*notes, "CMYK converted to sRGB"], True
     if picture.mode in ("RGBA", "LA", "PA", "La", "RGBa") or "transparency" in picture.info:
         rgba = picture.convert("RGBA")
         if np.asarray(rgba)[..., 3].min() < 255:
@@ -139,12 +139,12 @@ def _from_pillow(picture: Image.Image, name: str) -> tuple[np.ndarray, list[str]
             rgba = Image.alpha_composite(Image.new("RGBA", rgba.size, "white"), rgba)
         else:
             notes.append("opaque alpha dropped")
-        return np.asarray(rgba.convert("RGB")), notes, False
+        return np.array(rgba.convert("RGB")), notes, False
     if picture.mode.startswith("I;16") or picture.mode in ("I", "F"):
         raise InputError(f"{name} holds {picture.mode} samples; save it as 8- or 16-bit RGB.")
     names = {"L": "grey", "1": "black and white", "P": "palette"}
     notes.append(f"{names.get(picture.mode, picture.mode)} turned into RGB")
-    return np.asarray(picture.convert("RGB")), notes, picture.mode in ("L", "1", "LAB")
+    return np.array(picture.convert("RGB")), notes, picture.mode in ("L", "1", "LAB")
 
 
 def _from_cmyk(picture: Image.Image) -> Image.Image:

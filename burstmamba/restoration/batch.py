@@ -37,13 +37,18 @@ class BatchResult:
 
 
 def plan_batch(folder: str | Path, output: str | Path, ending: str = ".png") -> list[BatchItem]:
-    """The bursts of a folder and where their pictures go: OUTPUT/NAME.png, subfolders kept."""
+    """The bursts of a folder and where their pictures go: OUTPUT/NAME.png, subfolders kept.
+
+    OUTPUT may lie inside the folder: what is there is no burst.
+    """
     output = Path(output)
     if output.exists() and not output.is_dir():
         raise InputError(f"{output} is a file; with --each the output is a folder.")
+    if output.resolve() == Path(folder).resolve():
+        raise InputError(f"the pictures would lie among the frames of {output}; name another folder with -o.")
     return [
         BatchItem(group.name, tuple(str(path) for path in group.paths), str(output / f"{group.name}{ending}"))
-        for group in group_bursts(folder)
+        for group in group_bursts(folder, without=output)
     ]
 
 

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from burstmamba.burst import Burst, Camera
-from burstmamba.checkpoint import load_model
+from burstmamba.checkpoint import load_model, shipped_models
 from burstmamba.errors import InputError
 from burstmamba.files import SourceMetadata, check_output, read_burst, save_image
 from burstmamba.files.develop import automatic_exposure, develop
@@ -119,10 +119,11 @@ def run_job(
     if output is not None:
         check_outputs(Path(output), settings)
     report = JobReport(output=str(output or ""), ensemble=settings.ensemble)
-    burst, metadata = load_shots(shots, settings, report)
-    camera, restoration = burst.camera, plan(burst, settings, report, progress)
+    tell = progress or (lambda stage, done, total: None)
+    burst, metadata = load_shots(shots, settings, report, tell)
     if output is not None:
-        check_colours(Path(output), camera, settings)
+        check_colours(Path(output), burst.camera, settings)
+    camera, restoration = burst.camera, plan(burst, settings, report, tell)
     del burst  # the restoration keeps the frames that it uses
     for sentence in describe(report):
         say(sentence)
@@ -135,8 +136,10 @@ def run_job(
         before = restoration.keyframe() if settings.compare else None
         del restoration  # frames and maps are no longer needed, the file's encoder may need the memory
         start = time.perf_counter()
+        tell("save", 0, 1)
         write(canvas.image, before, Path(output), camera, metadata, settings, report)
         report.seconds["save"] = time.perf_counter() - start
+        tell("save", 1, 1)
     report.peak_memory_mb = peak_memory() >> 20
     return report
 
@@ -161,11 +164,18 @@ def check_colours(output: Path, camera: Camera, settings: JobSettings) -> None:
         raise InputError(f"{what} linear RAW colours and these frames are developed RGB; save .tif or .png without it.")
 
 
-def load_shots(shots: Shots, settings: JobSettings, report: JobReport) -> tuple[Burst, SourceMetadata]:
+def load_shots(
+    shots: Shots, settings: JobSettings, report: JobReport, progress: Progress
+) -> tuple[Burst, SourceMetadata]:
     """Read the burst; what was decided goes into the report."""
     start = time.perf_counter()
     keyframe = int(settings.keyframe) if settings.keyframe.isdigit() else settings.keyframe
-    loaded = read_burst(shots, keyframe=keyframe, limit=settings.burst_length)
+    loaded = read_burst(
+        shots,
+        keyframe=keyframe,
+        limit=settings.burst_length,
+        progress=lambda done, total: progress("load", done, total),
+    )
     report.seconds["load"] = time.perf_counter() - start
     report.notes.extend(loaded.notes)
     height, width = loaded.burst.size
@@ -175,10 +185,24 @@ def load_shots(shots: Shots, settings: JobSettings, report: JobReport) -> tuple[
     return loaded.burst, loaded.metadata
 
 
-def plan(burst: Burst, settings: JobSettings, report: JobReport, progress: Progress | None) -> Restoration:
+def pick_model(name: str, camera: Camera) -> str:
+    """The model asked for; `auto` is the shipped one that reads these frames."""
+    if name != "auto":
+        return name
+    chosen = "light-raw" if camera.cfa else "light"
+    if chosen not in shipped_models():
+        kind, other = ("RAW mosaics", "develop them to 16-bit TIFF first") if camera.cfa else ("RGB", "give RAW files")
+        raise InputError(
+            f"the frames are {kind} and no model for them is shipped with this version; name one with "
+            f"--model FILE.safetensors, or {other}."
+        )
+    return chosen
+
+
+def plan(burst: Burst, settings: JobSettings, report: JobReport, progress: Progress) -> Restoration:
     """Choose model and device, align, lay out the windows."""
     device = pick_device(settings.device)
-    name = settings.model if settings.model != "auto" else ("light-raw" if burst.camera.cfa else "light")
+    name = pick_model(settings.model, burst.camera)
     start = time.perf_counter()
     model = load_model(name, device)
     report.seconds["model"] = time.perf_counter() - start

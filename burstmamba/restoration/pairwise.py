@@ -5,7 +5,9 @@ from __future__ import annotations
 import ctypes
 import os
 import sys
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Callable
 
@@ -16,9 +18,10 @@ from burstmamba.burst import Burst
 from burstmamba.correspondence import Alignment, Correspondence, FrameReport, align_burst
 from burstmamba.restoration.runner import free_memory
 
-LARGE = 12_000_000
-"""Pixels of all frames together from which on a burst is aligned in pairs."""
-
+LARGE = 2_000_000
+"""Pixels of all frames together from which on a burst is aligned in pairs, with progress after each."""
+HUGE = 4_000_000
+"""Pixels of one frame from which on a core is left free, to save its pair's memory."""
 BYTES_PER_PIXEL = 100
 """Measured peak of aligning one pair, per pixel of a frame."""
 
@@ -32,7 +35,8 @@ def align(burst: Burst, method: str, progress: Callable[[int, int], None] | None
     tell(0, 1)
     small = burst.frames.shape[0] * burst.frames[0, 0].numel() < LARGE
     if small or len(burst) < 3 or method.endswith(".safetensors"):  # a file holds the maps of all frames
-        alignment = align_burst(burst, method)
+        with using_threads(1):  # on small frames several threads wait for each other more than they work
+            alignment = align_burst(burst, method)
     else:
         alignment = _in_pairs(burst, method, tell)
         return_memory()
@@ -49,24 +53,27 @@ def _in_pairs(burst: Burst, method: str, tell: Callable[[int, int], None]) -> Al
     notes: dict[str, list[str]] = {}
     workers = min(pairs_at_once(h * w), len(burst) - 1)
     threads = max(1, torch.get_num_threads() // workers)  # of each worker
-    with ThreadPoolExecutor(workers, initializer=torch.set_num_threads, initargs=(threads,)) as pool:
-        pairs = pool.map(lambda i: _pair(burst, i, method), range(1, len(burst)))
-        for i, pair in enumerate(pairs, start=1):
-            tell(i - 1, len(burst) - 1)
-            return_memory()
-            reports.extend([*([] if reports else pair.reports[:1]), replace(pair.reports[1], index=i)])
-            name = burst.names[i]
-            for note in pair.notes:
-                if not note.startswith("No other frame"):  # true of this pair, not of the burst
-                    notes.setdefault(note.removesuffix(f": {name}."), []).append(name)
-            if not pair.reports[1].kept:
-                continue
-            kept.append(i)
-            if pair.frame is not None:
-                changed[i] = pair.frame
-            for pile, tensor in zip((there, back, trust), pair.maps, strict=True):
-                pile.append(tensor)
-    sentences = [note if note.endswith(".") else f"{note}: {', '.join(names)}." for note, names in notes.items()]
+    with using_threads(threads):
+        pool = ThreadPoolExecutor(workers, initializer=torch.set_num_threads, initargs=(threads,))
+        try:
+            for i, pair in enumerate(pool.map(lambda i: _pair(burst, i, method), range(1, len(burst))), start=1):
+                tell(i - 1, len(burst) - 1)
+                return_memory()
+                reports.extend([*([] if reports else pair.reports[:1]), replace(pair.reports[1], index=i)])
+                name = burst.names[i]
+                for note in pair.notes:
+                    if not note.startswith("No other frame"):  # true of this pair, not of the burst
+                        notes.setdefault(note.removesuffix(f": {name}."), []).append(name)
+                if not pair.reports[1].kept:
+                    continue
+                kept.append(i)
+                if pair.frame is not None:
+                    changed[i] = pair.frame
+                for pile, tensor in zip((there, back, trust), pair.maps, strict=True):
+                    pile.append(tensor)
+        finally:  # after an interrupt the other pairs are not begun
+            pool.shutdown(cancel_futures=True)
+    sentences = [note if note.endswith(".") else f"{note}: {_list(names)}." for note, names in notes.items()]
     if len(kept) == 1:
         sentences.append("No other frame can be used: the keyframe alone is reconstructed.")
     if changed or len(kept) < len(burst):
@@ -101,6 +108,17 @@ def _pair(burst: Burst, index: int, method: str) -> _Pair:
     return _Pair(pair.frames, pair.notes, frame, maps)
 
 
+@contextmanager
+def using_threads(count: int) -> Iterator[None]:
+    """Let torch compute on `count` cores for a while."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
 def return_memory() -> None:
     """Give freed memory back to the system; glibc keeps pieces of up to 32 MB for later, which adds up to gigabytes."""
     if sys.platform == "linux":
@@ -110,9 +128,15 @@ def return_memory() -> None:
 
 
 def pairs_at_once(pixels: int) -> int:
-    """How many pairs to align at the same time: one on two cores, more where cores and memory allow."""
+    """How many pairs to align at the same time: as many as there are cores, where memory allows."""
     fits = free_memory(torch.device("cpu")) // (4 * BYTES_PER_PIXEL * pixels)
-    return max(1, min((os.cpu_count() or 1) - 1, fits))
+    cores = (os.cpu_count() or 1) - (pixels >= HUGE)
+    return max(1, min(cores, fits))
+
+
+def _list(names: list[str]) -> str:
+    """The names, or their number when they are many."""
+    return ", ".join(names) if len(names) <= 4 else f"{len(names)} frames, {names[0]} to {names[-1]}"
 
 
 def _pile(maps: list[Tensor]) -> Tensor:

@@ -19,7 +19,7 @@ from burstmamba.correspondence.field import Correspondence
 from burstmamba.errors import InputError
 from burstmamba.model.config import ModelConfig
 from burstmamba.restoration.ensemble import TURNS
-from burstmamba.restoration.runner import Runner, fitting_tile, is_out_of_memory
+from burstmamba.restoration.runner import TRIAL, Runner, fitting_tile, is_out_of_memory
 from burstmamba.restoration.tiles import OVERLAP, SMALLEST_TILE, Box, Windows, cut, cut_burst
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ class RestoreReport:
     seconds: dict[str, float] = field(default_factory=dict)
     """Time of each stage."""
     clipped: float = 0.0
-    """Share of output values that lay outside [0, 1]."""
+    """Share of output values that lay outside [0, 1] by more than a step of 8 bits."""
     notes: tuple[str, ...] = ()
     frame_reports: tuple[FrameReport, ...] = ()
     """What the alignment found about every frame; empty when nothing was aligned."""
@@ -146,7 +146,7 @@ class Restoration:
         while True:
             try:
                 for band in self._bands_from(done):
-                    clipped += int(((band < 0) | (band > 1)).sum())
+                    clipped += int(((band < -1 / 255) | (band > 256 / 255)).sum())
                     done += band.shape[1] // self.config.scale
                     yield band.clamp_(0, 1)
                 break
@@ -162,9 +162,9 @@ class Restoration:
 
     def estimate_seconds(self) -> float:
         """How long `bands` will take, judged from a small window of the burst."""
-        h, w = self.burst.size
-        side = min(48, h, w)
-        frames, maps = cut_burst(self.frames, self.maps, Box(0, 0, side, side), mirror=self.mirror)
+        top, left = self.origin
+        side = min(TRIAL.get(self.runner.device.type, TRIAL["cpu"]), self.rows.size, self.columns.size)
+        frames, maps = cut_burst(self.frames, self.maps, Box(top, left, side, side), mirror=self.mirror)
         pixels = self.report.tiles * self.rows.size * self.columns.size
         return self.runner.seconds_per_pixel(frames, maps) * pixels * (len(TURNS) if self.ensemble else 1)
 

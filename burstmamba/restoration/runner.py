@@ -17,6 +17,8 @@ from burstmamba.model.config import ModelConfig
 from burstmamba.restoration.tiles import SMALLEST_TILE
 
 LARGEST_TILE = {"cpu": 256, "cuda": 512}
+TRIAL = {"cpu": 64, "cuda": 192}
+"""Side in LR pixels of the window on which the time is estimated."""
 CPU_BUDGET = 1536 * 2**20
 """Bytes a window may use on a CPU even when more are free: larger windows are no faster there."""
 
@@ -76,11 +78,12 @@ class Runner:
         if self.device.type == "cuda":
             torch.cuda.empty_cache()
 
-    def seconds_per_pixel(self, frames: Tensor, maps: Correspondence | None, side: int = 48) -> float:
-        """Time of one LR pixel of all frames, from one small window; (1, l, c, h, w) frames of at least that size."""
-        frames = frames[..., :side, :side]
-        maps = None if maps is None else maps.crop(0, 0, side, side)
+    def seconds_per_pixel(self, frames: Tensor, maps: Correspondence | None) -> float:
+        """Time of one LR pixel of all frames, tried on one window (1, l, c, h, w) without a captured graph."""
         graphs, self.graphs = self.graphs, False
+        if self.device.type == "cuda":  # the first run compiles kernels
+            self(frames, maps)
+            torch.cuda.synchronize(self.device)
         start = time.perf_counter()
         self(frames, maps).cpu()
         self.graphs = graphs

@@ -18,12 +18,12 @@ from burstmamba.model.burstmamba import BurstMamba
 from burstmamba.model.config import preset
 
 
-def tiny_checkpoint(path: Path, name: str = "tiny") -> Path:
-    """A small random network that mostly interpolates: its learnt part is scaled down."""
+def tiny_checkpoint(path: Path, name: str = "tiny", learnt: float = 0.5) -> Path:
+    """A small random network that mostly interpolates: its learnt part is scaled down to `learnt`."""
     torch.manual_seed(0)
     model = BurstMamba(replace(preset(name), channels=8, blocks=(1,), head_channels=4, burst_channels=4))
     for parameter in model.keyframe.parameters():
-        parameter.data *= 0.5
+        parameter.data *= learnt
     save_checkpoint(path, model)
     return path
 

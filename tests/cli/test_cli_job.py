@@ -12,7 +12,7 @@ from torch import nn
 import burstmamba.restoration.job as job_module
 from burstmamba.errors import InputError
 from burstmamba.model.config import ModelConfig
-from burstmamba.restoration.batch import BatchItem, run_batch
+from burstmamba.restoration.batch import BatchItem, plan_batch, run_batch
 from burstmamba.restoration.job import JobSettings, run_job
 
 
@@ -38,6 +38,7 @@ def interpolation(monkeypatch):
     monkeypatch.setattr(
         job_module, "load_model", lambda name, device: Interpolation(1 if str(name).endswith("-raw") else 3)
     )
+    monkeypatch.setattr(job_module, "shipped_models", lambda: ["light", "light-raw"])
 
 
 def picture(path):
@@ -60,38 +61,6 @@ def test_a_crop_shows_that_part(interpolation, burst, tmp_path):
     run_job(burst, tmp_path / "part.png", JobSettings(crop=(10, 4, 20, 30)))
     whole, part = picture(tmp_path / "whole.png"), picture(tmp_path / "part.png")
     assert np.abs(part - whole[16:136, 40:120]).max() <= 1
-
-
-def kinds(folder):
-    """Name → frames of an unusual kind, and the size of the result."""
-    pixels = scene(40, 48)
-    grey, alpha = Image.fromarray(pixels).convert("L"), Image.fromarray(pixels).convert("RGBA")
-    turned = Image.Exif()
-    turned[0x0112] = 6
-    return {
-        "grey.png": (lambda path: grey.save(path), (192, 160)),
-        "alpha.png": (lambda path: alpha.save(path), (192, 160)),
-        "cmyk.jpg": (lambda path: Image.fromarray(pixels).convert("CMYK").save(path), (192, 160)),
-        "turned.jpg": (lambda path: Image.fromarray(pixels).save(path, exif=turned), (160, 192)),
-        "one.png": (lambda path: Image.fromarray(pixels[:1, :1]).save(path), (4, 4)),
-        "strip.png": (lambda path: Image.fromarray(scene(40, 5000)[:3]).save(path), (20000, 12)),
-        "sixteen.tif": (lambda path: _save16(path, pixels), (192, 160)),
-        "Grüße aus 東京.webp": (lambda path: Image.fromarray(pixels).save(path), (192, 160)),
-    }
-
-
-def _save16(path, pixels):
-    import tifffile
-
-    tifffile.imwrite(path, pixels.astype(np.uint16) * 257, photometric="rgb")
-
-
-@pytest.mark.parametrize("name", list(kinds(None)))
-def test_unusual_frames(interpolation, tmp_path, name):
-    write, size = kinds(tmp_path)[name]
-    write(tmp_path / name)
-    report = run_job(tmp_path / name, tmp_path / "out.png")
-    assert Image.open(tmp_path / "out.png").size == report.size == size
 
 
 @pytest.mark.parametrize("ending", ["png", "tif", "jpg", "webp", "avif"])
@@ -174,6 +143,38 @@ def test_notes_of_pairs_are_put_together(interpolation, tmp_path, monkeypatch):
     assert any(note.startswith("shot 2.png is left out") for note in apart.notes)
 
 
+def test_every_stage_tells_how_far_it_is(interpolation, burst, tmp_path, monkeypatch):
+    import burstmamba.restoration.pairwise as pairwise
+
+    monkeypatch.setattr(pairwise, "LARGE", 1)
+    steps = []
+    run_job(burst, tmp_path / "out.png", progress=lambda *step: steps.append(step))
+    assert list(dict.fromkeys(stage for stage, _, _ in steps)) == ["load", "align", "restore", "save"]
+    assert [step for step in steps if step[0] == "load"] == [("load", 1, 3), ("load", 2, 3), ("load", 3, 3)]
+    for stage in ("load", "align", "restore", "save"):
+        _, done, total = [step for step in steps if step[0] == stage][-1]
+        assert done == total
+
+
+def test_stopping_the_alignment_begins_no_further_pair(interpolation, tmp_path, monkeypatch):
+    import burstmamba.restoration.pairwise as pairwise
+
+    begun = []
+    align_one = pairwise._pair
+    monkeypatch.setattr(pairwise, "LARGE", 1)
+    monkeypatch.setattr(pairwise, "pairs_at_once", lambda pixels: 1)
+    monkeypatch.setattr(pairwise, "_pair", lambda burst, i, method: begun.append(i) or align_one(burst, i, method))
+
+    def stop(stage, done, total):
+        if stage == "align" and total > 1:
+            raise KeyboardInterrupt
+
+    threads = torch.get_num_threads()
+    with pytest.raises(KeyboardInterrupt):
+        run_job(write_burst(tmp_path / "long", count=9), None, progress=stop)
+    assert len(begun) < 4 and torch.get_num_threads() == threads
+
+
 def test_the_report_is_json(interpolation, burst):
     report = json.loads(json.dumps(run_job(burst, None).to_dict()))
     assert report["output"] == "" and report["frames"][0]["kept"] is True
@@ -193,6 +194,15 @@ def test_ray_is_asked_for_by_name(monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "ray", None)
     with pytest.raises(InputError, match=r"pip install 'burstmamba\[batch\]'"):
         list(run_batch([], JobSettings(), ray_address="local"))
+
+
+def test_results_inside_the_folder_are_no_burst(interpolation, tmp_path):
+    for name in ("a", "b"):
+        write_burst(tmp_path / name)
+    first = plan_batch(tmp_path, tmp_path / "restored")
+    assert [item.name for item in first] == ["a", "b"]
+    assert all(result.report for result in run_batch(first, JobSettings()))
+    assert plan_batch(tmp_path, tmp_path / "restored") == first
 
 
 def test_bad_bursts_do_not_stop_a_batch(interpolation, burst, tmp_path):

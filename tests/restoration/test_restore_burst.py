@@ -1,5 +1,7 @@
 """restore_burst with stand-in networks whose right answer is known."""
 
+import time
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -205,6 +207,22 @@ def test_progress_and_report():
     assert [done for _, done, _ in steps] == sorted(done for _, done, _ in steps)
     assert report.frames == 4 and report.estimator == "given" and report.seconds["network"] > 0
     assert 0 <= report.clipped < 0.1
+
+
+@pytest.mark.parametrize("crop", [None, Box(20, 30, 60, 64)])
+def test_the_estimate_is_about_right(crop):
+    class Slow(LocalNetwork):
+        """Takes a time in proportion to the window's area."""
+
+        def forward(self, frames, maps):
+            time.sleep(5e-6 * frames.shape[-2] * frames.shape[-1])
+            return super().forward(frames, maps)
+
+    burst, maps = moving_burst()
+    restoration = Restoration(Slow(), burst, correspondence=maps, tile=80, crop=crop)
+    estimate = restoration.estimate_seconds()
+    restoration.image()
+    assert 0.5 < estimate / restoration.report.seconds["network"] < 2
 
 
 def test_progress_inside_a_window_can_stop_the_work():
