@@ -10,6 +10,7 @@ from burstmamba.burst import check_frames
 from burstmamba.correspondence.field import Correspondence
 from burstmamba.errors import InputError
 from burstmamba.model.base_image import base_image, color_masks
+from burstmamba.model.beside import Beside
 from burstmamba.model.burst_stream import BurstStream
 from burstmamba.model.config import ModelConfig
 from burstmamba.model.keyframe_stream import KeyframeStream
@@ -51,12 +52,16 @@ class BurstMamba(nn.Module):
 
         shallow = self.keyframe.shallow(planes[:, 0])  # (b, h, w, C)
         s = self.keyframe.shallow_norm(shallow)
-        f = burst.shallow(planes) if burst else None  # (b, l, h, w, C′)
+        beside = Beside(planes)
+        with beside:
+            f = burst.shallow(planes) if burst else None  # (b, l, h, w, C′)
         for g, rssg in enumerate(self.keyframe.stages):
             s = self._run(rssg, s)
             if burst:
-                f = self._run(burst.stages[g], f, correspondence)
-                s = s + burst.project(g, f)
+                with beside:
+                    f = self._run(burst.stages[g], f, correspondence)
+                    prior = burst.project(g, f)
+                s = s + beside.join(prior)
         return self.keyframe.upsample(s, shallow) + self._base(frames[:, 0])
 
     def _planes(self, frames: Tensor) -> Tensor:

@@ -118,25 +118,19 @@ SMALL = (
     Scan(14, paths=BURST, p=2, dtype=torch.float16, weighted=True),
     Scan(257, d=4),
 )
-# For Triton's interpreter, which takes some 10 ms a token.
+# For Triton's interpreter, which takes some 10 ms a token: one to three groups of 32 channels, in chunks where they are
+# long; n that is no power of two, and more than fit in a lane; extreme delta.
 TINY = (
     Scan(1, d=3, paths=("columns",)),
     Scan(2, paths=BURST),
-    Scan(14, d=9, paths=("rows reversed",), weighted=True, layout="network"),
-    Scan(2, 3, n=5, paths=PATHS, layout="network"),
-    Scan(9, 7, d=4, n=8, paths=("columns reversed",), layout="strided", weighted=True),
-    Scan(3, 6, paths=("rows",), shift=-60.0),
-    Scan(3, 6, paths=("columns",), shift=3000.0),
-    Scan(17, d=3, paths=("rows",), dtype=torch.bfloat16),
-)
-# Two or three groups of 32 channels, in chunks where they are long; n that is no power of two; extreme delta.
-LANES = (
-    Scan(9, d=40, paths=("rows reversed",), weighted=True, layout="network"),
+    Scan(14, d=40, paths=("rows reversed",), weighted=True, layout="network"),
     Scan(2, 3, n=5, paths=PATHS, layout="network"),
     Scan(4, 7, d=70, paths=("columns reversed",), weighted=True),
-    Scan(1, 18, d=3, n=16, layout="strided"),
+    Scan(9, 7, d=4, n=8, paths=("columns reversed",), layout="strided", weighted=True),
+    Scan(1, 18, d=3, n=16),
+    Scan(2, 2, d=3, n=18),
     Scan(3, 6, d=3, n=2, shift=-60.0),
-    Scan(3, 6, d=3, n=2, shift=3000.0),
+    Scan(3, 6, d=3, n=2, paths=("columns",), shift=3000.0),
     Scan(17, d=3, dtype=torch.bfloat16),
 )
 LARGE = (

@@ -1,4 +1,4 @@
-"""Triton sum over paths, with the skip D·x folded in."""
+"""Triton sums: over paths with the skip D·x folded in, and of the shares of dB and dC."""
 
 from __future__ import annotations
 
@@ -41,3 +41,15 @@ def combine_paths(
         product = tl.sum(o_t.to(tl.float32) * x_t, axis=0)[None, :]
         place = (sequence.to(tl.int64) * tl.num_programs(1) + part) * channels
         tl.store(products + place + d, product, mask=d < channels)
+
+
+@triton.jit
+def sum_shares(dBC, dB, dC, rows, blocks, N: tl.constexpr, NP: tl.constexpr, ROWS_BLOCK: tl.constexpr):
+    """dB and dC (rows, N) from what each block of channels contributes, dBC (blocks, rows, 2·NP), in a fixed order."""
+    row = (tl.program_id(0) * ROWS_BLOCK + tl.arange(0, ROWS_BLOCK))[:, None].to(tl.int64)
+    number = tl.arange(0, 2 * NP)[None, :]
+    total = tl.zeros((ROWS_BLOCK, 2 * NP), dtype=tl.float32)
+    for block in range(0, blocks):
+        total += tl.load(dBC + (row + block * rows) * (2 * NP) + number, mask=row < rows, other=0.0)
+    tl.store(dB + row * N + number, total, mask=(row < rows) & (number < N))
+    tl.store(dC + row * N + number - NP, total, mask=(row < rows) & (number >= NP) & (number < NP + N))

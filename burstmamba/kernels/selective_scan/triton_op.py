@@ -11,6 +11,7 @@ from torch.utils.flop_counter import register_flop_formula
 from burstmamba.kernels.selective_scan.flops import scan_flops
 from burstmamba.kernels.selective_scan.layout import CODES, empty_in_order
 from burstmamba.kernels.selective_scan.triton_launch import (
+    MOST_STATES,
     SHORT,
     TUNING,
     Problem,
@@ -35,7 +36,13 @@ def selective_scan_triton(
     save = torch.is_grad_enabled() and any(t.requires_grad for t in (x, delta, A, B, C, D, delta_bias))
     codes = [CODES[path] for path in paths]
     weight = None if weight is None else weight.detach()
-    return torch.ops.burstmamba.scan_triton(x, delta, A, B, C, D, delta_bias, weight, codes, save)[0]
+    output = None
+    for states in (slice(n, n + MOST_STATES) for n in range(0, A.shape[-1], MOST_STATES)):
+        inputs = A[..., states], B[..., states], C[..., states], D if output is None else torch.zeros_like(D)
+        part = torch.ops.burstmamba.scan_triton(x, delta, *inputs, delta_bias, weight, codes, save)[0]
+        output = part if output is None else output + part
+    assert output is not None
+    return output
 
 
 @torch.library.custom_op("burstmamba::scan_triton", mutates_args=())
@@ -57,11 +64,10 @@ def scan_triton(
 @scan_triton.register_fake
 def _(x, delta, A, B, C, D, delta_bias, weight, codes, save):
     tokens = x.shape[2] * x.shape[3]
-    walks, segments = x.shape[0] * x.shape[1] * len(codes), 0
-    if save and tokens > SHORT:
-        segments = -(-tokens // TUNING.unroll)
-    state = state_shape(x.shape[-1], A.shape[-1], TUNING)
-    return empty_in_order(x), x.new_empty((walks, segments, *state), dtype=torch.float32)
+    walks = x.shape[0] * x.shape[1] * len(codes)
+    segments = -(-tokens // (TUNING.short_unroll if tokens <= SHORT else TUNING.unroll))
+    state = state_shape(x.shape[-1], A.shape[-1])
+    return empty_in_order(x), x.new_empty((walks, segments - 1 if save else 0, *state), dtype=torch.float32)
 
 
 @torch.library.custom_op("burstmamba::scan_triton_backward", mutates_args=())

@@ -1,4 +1,8 @@
-"""Triton scan: one warp walks a path, or a chunk of it, for a block of channels; short paths one after the other."""
+"""Triton scan: one warp walks a path, or a chunk of it, for a block of channels; short paths one after the other.
+
+Going forward, what a segment of UNROLL tokens needs is loaded while the segment before it is walked; going backward
+there are no registers left for that, and enough work in a segment to wait behind.
+"""
 
 from __future__ import annotations
 
@@ -6,14 +10,62 @@ import triton
 import triton.language as tl
 
 from burstmamba.kernels.selective_scan.triton_steps import (
+    LANES,
     LOG2E,
     advance,
+    decay_factors,
     grid_index,
     grid_stride,
-    load_step,
-    next_index,
+    load_channels,
+    load_decay,
+    load_states,
+    neighbour,
+    read_out,
     retreat,
+    spread,
+    steps_and_slopes,
+    store_states,
+    sum_lanes,
+    zeros,
 )
+
+KEPT = tl.constexpr(32)
+"""Decay factors a lane keeps for the backward walk; where there are more, it computes them again from Δ."""
+
+
+@triton.jit
+def segment_places(token, step, stride, tokens, BACK: tl.constexpr, UNROLL: tl.constexpr, WIDE: tl.constexpr):
+    """Tokens of the segment that begins (BACK: ends) with `token` at `step`, in the path's order; then the next one."""
+    places = ()
+    for u in tl.static_range(UNROLL):
+        at = token.to(tl.int64) if WIDE else token
+        if BACK:
+            places = (at,) + places
+            token = neighbour(token, -stride, (step - u > 0) & (step - u < tokens), tokens)
+        else:
+            places = places + (at,)
+            token = neighbour(token, stride, step + u + 1 < tokens, tokens)
+    return places, token
+
+
+@triton.jit
+def load_segment(pointer, token_stride, places, d, channels, GROUPS: tl.constexpr, UNROLL: tl.constexpr):
+    """Channels d (`load_channels`) of the tokens of a segment, token after token."""
+    values = ()
+    for u in tl.static_range(UNROLL):
+        values = values + load_channels(pointer + places[u] * token_stride, d, channels, GROUPS)
+    return values
+
+
+@triton.jit
+def load_weights(weight, token_stride, places, UNROLL: tl.constexpr, HAS_WEIGHT: tl.constexpr):
+    """The weights of the tokens of a segment; anything where there are none."""
+    values = places
+    if HAS_WEIGHT:
+        values = ()
+        for u in tl.static_range(UNROLL):
+            values = values + (tl.load(weight + places[u] * token_stride),)
+    return values
 
 
 @triton.jit
@@ -26,28 +78,27 @@ def walk_forward(
 ):  # fmt: skip
     """Walk one chunk of one path, sequence after sequence: write y, or with SUMMARY the final state and ΣΔ.
 
-    y: (b·p, k, t, d) in grid order. saved: (b·p, k, segments, d, NP), the state before every UNROLL tokens.
-    starts, ends: (b·p, k, chunks, d, NP). durations: (b·p, k, chunks, d).
+    y: (b·p, k, t, d) in grid order. saved: (b·p, k, segments - 1, groups, n, 32), the state before every segment
+    but the first. starts, ends: (b·p, k, chunks, groups, n, 32). durations: (b·p, k, chunks, groups, 32).
+    BLOCK / 32 divides the number of groups.
     """
+    GROUPS: tl.constexpr = BLOCK // LANES
     blocks = tl.cdiv(channels, BLOCK)
     program = tl.program_id(0)
     block = program % blocks
     chunk = (program // blocks) % chunks
     path = (program // (blocks * chunks)) % paths
     code = (path_codes >> (2 * path)) & 3
-    d = block * BLOCK + tl.arange(0, BLOCK)
-    n = tl.arange(0, NP)
-    d_mask = d < channels
-    n_mask = n < N
-    tile = d[:, None] * NP + n[None, :]
-    tile_mask = d_mask[:, None] & n_mask[None, :]
+    lane = tl.arange(0, LANES)
+    d = block * BLOCK + lane
     delta += path * delta_strides[2]
     B += path * B_strides[2]
     C += path * C_strides[2]
-    decay = tl.load(A + (path * channels + d[:, None]) * N + n[None, :], mask=tile_mask, other=0.0) * LOG2E
-    shift = tl.load(bias + path * channels + d, mask=d_mask, other=0.0)
+    decay = load_decay(A + path * channels * N, d, channels, N, GROUPS)
+    shift = load_channels(bias + path * channels, d, channels, GROUPS)
     stride = grid_stride(code, columns)
     first = chunk * chunk_length
+    start = grid_index(first, code, rows, columns, tokens)
 
     workers = tl.num_programs(0) // (blocks * chunks * paths)
     for sequence in range(program // (blocks * chunks * paths), sequences, workers):
@@ -60,71 +111,84 @@ def walk_forward(
         C_p = C + b * C_strides[0] + p * C_strides[1]
         weight_p = weight + b * weight_strides[0] + p * weight_strides[1]
         y_p = y + walk * tokens * channels
-        summary = (walk * chunks + chunk) * channels
+        summary = (walk * chunks + chunk) * blocks + block
+        state = zeros(N * GROUPS)
         if HAS_START:
-            state = tl.load(starts + summary * NP + tile, mask=tile_mask, other=0.0)
-        else:
-            state = tl.zeros((BLOCK, NP), dtype=tl.float32)
-        duration = tl.zeros((BLOCK,), dtype=tl.float32)
+            state = load_states(starts + summary * (BLOCK * N), lane, LANES, N * GROUPS)
+        duration = zeros(GROUPS)
+        places, token = segment_places(start, first, stride, tokens, False, UNROLL, WIDE)
+        deltas = load_segment(delta_p, delta_strides[3], places, d, channels, GROUPS, UNROLL)
+        inputs = load_segment(x_p, x_strides[2], places, d, channels, GROUPS, UNROLL)
+        Bs = load_segment(B_p, B_strides[3], places, lane, N, 1, UNROLL)
+        Cs = load_segment(C_p, C_strides[3], places, lane, 0 if SUMMARY else N, 1, UNROLL)
+        weights = load_weights(weight_p, weight_strides[2], places, UNROLL, HAS_WEIGHT)
         for segment in range(first, tl.minimum(first + chunk_length, tokens), UNROLL):
+            next_places, token = segment_places(token, segment + UNROLL, stride, tokens, False, UNROLL, WIDE)
+            next_deltas = load_segment(delta_p, delta_strides[3], next_places, d, channels, GROUPS, UNROLL)
+            next_inputs = load_segment(x_p, x_strides[2], next_places, d, channels, GROUPS, UNROLL)
+            next_Bs = load_segment(B_p, B_strides[3], next_places, lane, N, 1, UNROLL)
+            next_Cs = load_segment(C_p, C_strides[3], next_places, lane, 0 if SUMMARY else N, 1, UNROLL)
+            next_weights = load_weights(weight_p, weight_strides[2], next_places, UNROLL, HAS_WEIGHT)
             if SAVE:
-                place = (walk * segments + segment // UNROLL) * channels * NP
-                tl.store(saved + place + tile, state, mask=tile_mask)
-            token = grid_index(segment, code, rows, columns, tokens)
-            outputs = ()
-            places = ()
+                place = (walk * (segments - 1) + segment // UNROLL - 1) * blocks + block
+                store_states(saved + place * (BLOCK * N), state, lane, tl.minimum(segment, 1) * LANES, N * GROUPS)
             for u in tl.static_range(UNROLL):
-                at = token.to(tl.int64) if WIDE else token
-                step, _ = load_step(
-                    delta_p + (at * delta_strides[3] + d), shift, weight_p + at * weight_strides[2], d_mask, HAS_WEIGHT
-                )
-                driven = step * tl.load(x_p + (at * x_strides[2] + d), mask=d_mask, other=0.0).to(tl.float32)
-                B_t = tl.load(B_p + (at * B_strides[3] + n), mask=n_mask, other=0.0).to(tl.float32)
+                live = segment + u < tokens
+                steps, _ = steps_and_slopes(deltas, shift, weights, u, GROUPS, HAS_WEIGHT)
                 if SUMMARY:
-                    live = segment + u < tokens
-                    step = tl.where(live, step, 0.0)
-                    driven = tl.where(live, driven, 0.0)
-                    duration += step
-                    state = advance(state, step, driven, decay, B_t)
-                else:
-                    C_t = tl.load(C_p + (at * C_strides[3] + n), mask=n_mask, other=0.0).to(tl.float32)
-                    state = advance(state, step, driven, decay, B_t)
-                    outputs = outputs + (tl.sum(state * C_t[None, :], axis=1),)
-                    places = places + (at,)
-                token = next_index(token, segment + u, stride, tokens)
-            if not SUMMARY:
-                # Stores after all loads of the segment, so that the loads can be issued ahead of the walk.
-                for u in tl.static_range(UNROLL):
-                    live = d < tl.where(segment + u < tokens, channels, 0)
-                    tl.store(y_p + (places[u] * channels + d), outputs[u], mask=live)
+                    lived = ()
+                    total = ()
+                    for g in tl.static_range(GROUPS):
+                        lived = lived + (tl.where(live, steps[g], 0.0),)
+                        total = total + (duration[g] + lived[g],)
+                    steps = lived
+                    duration = total
+                driven = ()
+                for g in tl.static_range(GROUPS):
+                    driven = driven + (steps[g] * inputs[u * GROUPS + g].to(tl.float32),)
+                _, _, state = advance(state, steps, driven, decay, spread(Bs[u], lane, N), N, GROUPS)
+                if not SUMMARY:
+                    outputs = read_out(state, spread(Cs[u], lane, N), N, GROUPS)
+                    end = tl.where(live, channels, 0)
+                    for g in tl.static_range(GROUPS):
+                        c = d + LANES * g
+                        tl.store(y_p + places[u] * channels + c, outputs[g], mask=c < end)
+            places = next_places
+            deltas = next_deltas
+            inputs = next_inputs
+            Bs = next_Bs
+            Cs = next_Cs
+            weights = next_weights
         if SUMMARY:
-            tl.store(ends + summary * NP + tile, state, mask=tile_mask)
-            tl.store(durations + summary + d, duration, mask=d_mask)
+            store_states(ends + summary * (BLOCK * N), state, lane, LANES, N * GROUPS)
+            store_states(durations + summary * BLOCK, duration, lane, LANES, GROUPS)
 
 
 @triton.jit
 def carry(
-    A, ends, starts, durations, paths, chunks, channels,
-    N: tl.constexpr, NP: tl.constexpr, BLOCK: tl.constexpr, BACKWARD: tl.constexpr,
-):  # fmt: skip
-    """Turn what every chunk passes on by itself into what it receives: states, or BACKWARD gradients of states."""
-    blocks = tl.cdiv(channels, BLOCK)
-    program = tl.program_id(0)
-    d = (program % blocks) * BLOCK + tl.arange(0, BLOCK)
-    walk = program // blocks
-    path = walk % paths
-    n = tl.arange(0, NP)
-    tile = d[:, None] * NP + n[None, :]
-    mask = (d < channels)[:, None] & (n < N)[None, :]
-    decay = tl.load(A + (path * channels + d[:, None]) * N + n[None, :], mask=mask, other=0.0) * LOG2E
-    state = tl.zeros((BLOCK, NP), dtype=tl.float32)
+    A, ends, starts, durations, paths, chunks, channels, N: tl.constexpr, NP: tl.constexpr, BACKWARD: tl.constexpr
+):
+    """Turn what every chunk passes on by itself into what it receives: states, or BACKWARD gradients of states.
+
+    One program for one group of channels of one path.
+    """
+    lane = tl.arange(0, LANES)
+    groups = tl.cdiv(channels, LANES)
+    group = tl.program_id(0) % groups
+    walk = tl.program_id(0) // groups
+    decay = load_decay(A + walk % paths * channels * N, group * LANES + lane, channels, N, 1)
+    state = zeros(N)
     for index in range(0, chunks):
         chunk = chunks - 1 - index if BACKWARD else index
-        place = (walk.to(tl.int64) * chunks + chunk) * channels
-        tl.store(starts + place * NP + tile, state, mask=mask)
-        duration = tl.load(durations + place + d, mask=d < channels, other=0.0)
-        end = tl.load(ends + place * NP + tile, mask=mask, other=0.0)
-        state = tl.exp2(duration[:, None] * decay) * state + end
+        place = (walk.to(tl.int64) * chunks + chunk) * groups + group
+        store_states(starts + place * (LANES * N), state, lane, LANES, N)
+        duration = load_states(durations + place * LANES, lane, LANES, 1)
+        factors = decay_factors(duration, decay, N, 1)
+        end = load_states(ends + place * (LANES * N), lane, LANES, N)
+        after = ()
+        for n in tl.static_range(N):
+            after = after + (factors[n] * state[n] + end[n],)
+        state = after
 
 
 @triton.jit
@@ -136,67 +200,107 @@ def gather_backward(
     WIDE: tl.constexpr, HAS_WEIGHT: tl.constexpr,
 ):  # fmt: skip
     """Walk one chunk backwards for its summary alone: the gradient that it sends to the state before it, and ΣΔ."""
+    GROUPS: tl.constexpr = BLOCK // LANES
     blocks = tl.cdiv(channels, BLOCK)
     program = tl.program_id(0)
-    block = program % blocks
     chunk = (program // blocks) % chunks
     walk = program // (blocks * chunks)
     path = walk % paths
     sequence = walk // paths
     code = (path_codes >> (2 * path)) & 3
-    d = block * BLOCK + tl.arange(0, BLOCK)
-    n = tl.arange(0, NP)
-    d_mask = d < channels
-    n_mask = n < N
-    tile = d[:, None] * NP + n[None, :]
-    tile_mask = d_mask[:, None] & n_mask[None, :]
+    lane = tl.arange(0, LANES)
+    d = (program % blocks) * BLOCK + lane
     b = (sequence // pixels).to(tl.int64)
     p = (sequence % pixels).to(tl.int64)
     delta += b * delta_strides[0] + p * delta_strides[1] + path * delta_strides[2]
     C += b * C_strides[0] + p * C_strides[1] + path * C_strides[2]
     dy += b * dy_strides[0] + p * dy_strides[1]
     weight += b * weight_strides[0] + p * weight_strides[1]
-    decay = tl.load(A + (path * channels + d[:, None]) * N + n[None, :], mask=tile_mask, other=0.0) * LOG2E
-    shift = tl.load(bias + path * channels + d, mask=d_mask, other=0.0)
-    gradient = tl.zeros((BLOCK, NP), dtype=tl.float32)
-    duration = tl.zeros((BLOCK,), dtype=tl.float32)
+    decay = load_decay(A + path * channels * N, d, channels, N, GROUPS)
+    shift = load_channels(bias + path * channels, d, channels, GROUPS)
+    stride = grid_stride(code, columns)
+    gradient = zeros(N * GROUPS)
+    duration = zeros(GROUPS)
     first = chunk * chunk_length
-    last = tl.minimum(first + chunk_length, tokens)
-    for segment in range(0, tl.cdiv(last - first, UNROLL)):
-        for u in tl.static_range(UNROLL):
-            place = last - 1 - segment * UNROLL - u
-            live = place >= first
-            token = grid_index(tl.maximum(place, first), code, rows, columns, tokens)
-            at = token.to(tl.int64) if WIDE else token
-            step, _ = load_step(
-                delta + (at * delta_strides[3] + d), shift, weight + at * weight_strides[2], d_mask, HAS_WEIGHT
-            )
-            step = tl.where(live, step, 0.0)
-            d_live = d < tl.where(live, channels, 0)
-            dy_t = tl.load(dy + (at * dy_strides[2] + d), mask=d_live, other=0.0).to(tl.float32)
-            C_t = tl.load(C + (at * C_strides[3] + n), mask=n_mask, other=0.0).to(tl.float32)
-            gradient = tl.exp2(step[:, None] * decay) * (gradient + dy_t[:, None] * C_t[None, :])
-            duration += step
-    summary = (walk.to(tl.int64) * chunks + chunk) * channels
-    tl.store(ends + summary * NP + tile, gradient, mask=tile_mask)
-    tl.store(durations + summary + d, duration, mask=d_mask)
+    step = tl.cdiv(tl.minimum(first + chunk_length, tokens), UNROLL) * UNROLL - 1
+    token = grid_index(step, code, rows, columns, tokens)
+    places, token = segment_places(token, step, stride, tokens, True, UNROLL, WIDE)
+    deltas = load_segment(delta, delta_strides[3], places, d, channels, GROUPS, UNROLL)
+    dys = load_segment(dy, dy_strides[2], places, d, channels, GROUPS, UNROLL)
+    Cs = load_segment(C, C_strides[3], places, lane, N, 1, UNROLL)
+    weights = load_weights(weight, weight_strides[2], places, UNROLL, HAS_WEIGHT)
+    for back in range(0, (step + 1 - first) // UNROLL):
+        last = step - back * UNROLL
+        next_places, token = segment_places(token, last - UNROLL, stride, tokens, True, UNROLL, WIDE)
+        next_deltas = load_segment(delta, delta_strides[3], next_places, d, channels, GROUPS, UNROLL)
+        next_dys = load_segment(dy, dy_strides[2], next_places, d, channels, GROUPS, UNROLL)
+        next_Cs = load_segment(C, C_strides[3], next_places, lane, N, 1, UNROLL)
+        next_weights = load_weights(weight, weight_strides[2], next_places, UNROLL, HAS_WEIGHT)
+        for u in tl.static_range(UNROLL - 1, -1, -1):
+            live = last - (UNROLL - 1 - u) < tokens
+            steps, _ = steps_and_slopes(deltas, shift, weights, u, GROUPS, HAS_WEIGHT)
+            C_t = spread(Cs[u], lane, N)
+            lived = ()
+            total = ()
+            for g in tl.static_range(GROUPS):
+                lived = lived + (tl.where(live, steps[g], 0.0),)
+                total = total + (duration[g] + lived[g],)
+            duration = total
+            sent = ()
+            for i in tl.static_range(N * GROUPS):
+                dy_t = tl.where(live, dys[u * GROUPS + i // N].to(tl.float32), 0.0)
+                sent = sent + (tl.exp2(lived[i // N] * decay[i]) * (gradient[i] + dy_t * C_t[i % N]),)
+            gradient = sent
+        deltas = next_deltas
+        dys = next_dys
+        Cs = next_Cs
+        weights = next_weights
+    summary = (walk.to(tl.int64) * chunks + chunk) * blocks + program % blocks
+    store_states(ends + summary * (BLOCK * N), gradient, lane, LANES, N * GROUPS)
+    store_states(durations + summary * BLOCK, duration, lane, LANES, GROUPS)
+
+
+@triton.jit
+def to_float(values, GROUPS: tl.constexpr):
+    """The same numbers in float32."""
+    converted = ()
+    for g in tl.static_range(GROUPS):
+        converted = converted + (values[g].to(tl.float32),)
+    return converted
+
+
+@triton.jit
+def load_driven(
+    x, delta, weight, x_strides, delta_strides, weight_strides, at, shift, d, channels,
+    GROUPS: tl.constexpr, HAS_WEIGHT: tl.constexpr,
+):  # fmt: skip
+    """Δ, dΔ/ddelta and Δ·x of the token `at`, by group."""
+    weights = load_weights(weight, weight_strides[2], (at,), 1, HAS_WEIGHT)
+    deltas = load_channels(delta + at * delta_strides[3], d, channels, GROUPS)
+    steps, slopes = steps_and_slopes(deltas, shift, weights, 0, GROUPS, HAS_WEIGHT)
+    inputs = to_float(load_channels(x + at * x_strides[2], d, channels, GROUPS), GROUPS)
+    driven = ()
+    for g in tl.static_range(GROUPS):
+        driven = driven + (steps[g] * inputs[g],)
+    return steps, slopes, driven
 
 
 @triton.jit
 def walk_backward(
-    x, delta, A, B, C, bias, weight, dy, saved, starts, dx, ddelta, dA, dB, dC, dbias,
+    x, delta, A, B, C, bias, weight, dy, saved, starts, dx, ddelta, dA, dBC, dbias,
     x_strides, delta_strides, B_strides, C_strides, weight_strides, dy_strides, ddelta_strides,
     sequences, pixels, paths, path_codes, chunks, chunk_segments, rows, columns, tokens, channels, segments,
     N: tl.constexpr, NP: tl.constexpr, BLOCK: tl.constexpr, UNROLL: tl.constexpr,
-    WIDE: tl.constexpr, HAS_WEIGHT: tl.constexpr, SAVED: tl.constexpr, HAS_START: tl.constexpr,
+    WIDE: tl.constexpr, HAS_WEIGHT: tl.constexpr, HAS_START: tl.constexpr,
 ):  # fmt: skip
-    """Walk one chunk of a path backwards, sequence after sequence, the states of UNROLL tokens at a time in registers.
+    """Walk one chunk of a path backwards, sequence after sequence, the states of a segment at a time in registers.
 
-    They are recomputed from the saved ones, or without SAVED from the beginning of the (short) path.
-    starts: (b·p, k, chunks, d, NP), the gradient that later chunks send to this one's last state.
-    dx: (b·p, k, t, d) in grid order. dA: (workers, chunks, k, d, n). dbias: (workers, chunks, k, d).
-    dB, dC: (blocks, b·p, k, t, n), the share of each block of channels.
+    They are recomputed from the saved ones. starts: as in `walk_forward`, the gradient that later chunks send to this
+    one's last state. dx: (b·p, k, t, d) in grid order. dA: (workers, chunks, k, d, n). dbias: (workers, chunks, k, d).
+    dBC: (blocks, b·p, k, t, 2·NP), the share of each block of channels.
     """
+    GROUPS: tl.constexpr = BLOCK // LANES
+    KEEP: tl.constexpr = UNROLL * N * GROUPS <= KEPT
     blocks = tl.cdiv(channels, BLOCK)
     program = tl.program_id(0)
     block = program % blocks
@@ -204,21 +308,22 @@ def walk_backward(
     chunk = (program // (blocks * paths)) % chunks
     worker = program // (blocks * paths * chunks)
     code = (path_codes >> (2 * path)) & 3
-    d = block * BLOCK + tl.arange(0, BLOCK)
-    n = tl.arange(0, NP)
-    d_mask = d < channels
-    n_mask = n < N
-    tile = d[:, None] * NP + n[None, :]
-    tile_mask = d_mask[:, None] & n_mask[None, :]
+    lane = tl.arange(0, LANES)
+    d = block * BLOCK + lane
+    # Where a lane's sum of `sum_lanes` goes; nowhere if its neighbour has the same one.
+    number = tl.where(lane * (2 * NP) % LANES == 0, lane * (2 * NP) // LANES, 2 * NP)
     delta += path * delta_strides[2]
     ddelta += path * ddelta_strides[2]
     B += path * B_strides[2]
     C += path * C_strides[2]
-    decay = tl.load(A + (path * channels + d[:, None]) * N + n[None, :], mask=tile_mask, other=0.0) * LOG2E
-    shift = tl.load(bias + path * channels + d, mask=d_mask, other=0.0)
+    decay = load_decay(A + path * channels * N, d, channels, N, GROUPS)
+    shift = load_channels(bias + path * channels, d, channels, GROUPS)
     stride = grid_stride(code, columns)
-    dA_sum = tl.zeros((BLOCK, NP), dtype=tl.float32)
-    dbias_sum = tl.zeros((BLOCK,), dtype=tl.float32)
+    dA_sum = zeros(N * GROUPS)
+    dbias_sum = zeros(GROUPS)
+    last = tl.minimum((chunk + 1) * chunk_segments, segments) - 1
+    final = (last + 1) * UNROLL - 1
+    start = grid_index(final, code, rows, columns, tokens)
 
     for sequence in range(worker, sequences, tl.num_programs(0) // (blocks * paths * chunks)):
         b = (sequence // pixels).to(tl.int64)
@@ -232,70 +337,66 @@ def walk_backward(
         C_p = C + b * C_strides[0] + p * C_strides[1]
         weight_p = weight + b * weight_strides[0] + p * weight_strides[1]
         dx_p = dx + walk * tokens * channels
-        share = (block.to(tl.int64) * sequences * paths + walk) * tokens * N
+        dBC_p = dBC + (block.to(tl.int64) * sequences * paths + walk) * tokens * (2 * NP)
+        saved_p = saved + (walk * (segments - 1) * blocks + block) * (BLOCK * N)
+        summary = (walk * chunks + chunk) * blocks + block
+        gradient = zeros(N * GROUPS)
         if HAS_START:
-            gradient = tl.load(starts + (walk * chunks + chunk) * channels * NP + tile, mask=tile_mask, other=0.0)
-        else:
-            gradient = tl.zeros((BLOCK, NP), dtype=tl.float32)
-        after = tl.minimum((chunk + 1) * chunk_segments, segments)
-        for back in range(0, after - chunk * chunk_segments):
-            segment = after - 1 - back
-            first = segment * UNROLL
-            if SAVED:
-                place = (walk * segments + segment) * channels * NP
-                state = tl.load(saved + place + tile, mask=tile_mask, other=0.0)
-            else:
-                state = tl.zeros((BLOCK, NP), dtype=tl.float32)
-                for before in range(0, first):
-                    token = grid_index(before, code, rows, columns, tokens)
-                    at = token.to(tl.int64) if WIDE else token
-                    step, _ = load_step(
-                        delta_p + (at * delta_strides[3] + d),
-                        shift,
-                        weight_p + at * weight_strides[2],
-                        d_mask,
-                        HAS_WEIGHT,
-                    )
-                    driven = step * tl.load(x_p + (at * x_strides[2] + d), mask=d_mask, other=0.0).to(tl.float32)
-                    B_t = tl.load(B_p + (at * B_strides[3] + n), mask=n_mask, other=0.0).to(tl.float32)
-                    state = advance(state, step, driven, decay, B_t)
-            token = grid_index(first, code, rows, columns, tokens)
-            states = ()
-            places = ()
+            gradient = load_states(starts + summary * (BLOCK * N), lane, LANES, N * GROUPS)
+        token = start
+        for back in range(0, last + 1 - chunk * chunk_segments):
+            segment = last - back
+            begin = segment * UNROLL
+            state = load_states(
+                saved_p + ((segment - 1) * blocks).to(tl.int64) * (BLOCK * N),
+                lane,
+                tl.minimum(segment, 1) * LANES,
+                N * GROUPS,
+            )
+            places, token = segment_places(token, begin + UNROLL - 1, stride, tokens, True, UNROLL, WIDE)
+            factors = ()
+            decayed = ()
             for u in tl.static_range(UNROLL):
-                at = token.to(tl.int64) if WIDE else token
-                step, _ = load_step(
-                    delta_p + (at * delta_strides[3] + d), shift, weight_p + at * weight_strides[2], d_mask, HAS_WEIGHT
-                )
-                driven = step * tl.load(x_p + (at * x_strides[2] + d), mask=d_mask, other=0.0).to(tl.float32)
-                B_t = tl.load(B_p + (at * B_strides[3] + n), mask=n_mask, other=0.0).to(tl.float32)
-                state = advance(state, step, driven, decay, B_t)
-                states = states + (state,)
-                places = places + (at,)
-                token = next_index(token, first + u, stride, tokens)
+                steps, _, driven = load_driven(
+                    x_p, delta_p, weight_p, x_strides, delta_strides, weight_strides, places[u], shift, d, channels,
+                    GROUPS, HAS_WEIGHT,
+                )  # fmt: skip
+                B_t = spread(tl.load(B_p + places[u] * B_strides[3] + lane, mask=lane < N, other=0.0), lane, N)
+                factor, rest, state = advance(state, steps, driven, decay, B_t, N, GROUPS)
+                factors = factors + (factor,)
+                decayed = decayed + (rest,)
             for u in tl.static_range(UNROLL - 1, -1, -1):
                 at = places[u]
-                d_live = d < tl.where(first + u < tokens, channels, 0)
-                n_live = n < tl.where(first + u < tokens, N, 0)
-                step, slope = load_step(
-                    delta_p + (at * delta_strides[3] + d), shift, weight_p + at * weight_strides[2], d_mask, HAS_WEIGHT
+                live = begin + u < tokens
+                end = tl.where(live, channels, 0)
+                # Loaded and computed again: kept in registers they would push others out.
+                steps, slopes, driven = load_driven(
+                    x_p, delta_p, weight_p, x_strides, delta_strides, weight_strides, at, shift, d, channels,
+                    GROUPS, HAS_WEIGHT,
+                )  # fmt: skip
+                dy_t = to_float(load_channels(dy_p + at * dy_strides[2], d, end, GROUPS), GROUPS)
+                B_t = spread(tl.load(B_p + at * B_strides[3] + lane, mask=lane < N, other=0.0), lane, N)
+                C_t = spread(tl.load(C_p + at * C_strides[3] + lane, mask=lane < N, other=0.0), lane, N)
+                factor = factors[u] if KEEP else decay_factors(steps, decay, N, GROUPS)
+                gradient, dA_sum, d_driven, d_rate, shares = retreat(
+                    decayed[u], factor, gradient, dA_sum, steps, driven, dy_t, decay, B_t, C_t, N, NP, GROUPS
                 )
-                x_t = tl.load(x_p + (at * x_strides[2] + d), mask=d_mask, other=0.0).to(tl.float32)
-                dy_t = tl.load(dy_p + (at * dy_strides[2] + d), mask=d_live, other=0.0).to(tl.float32)
-                B_t = tl.load(B_p + (at * B_strides[3] + n), mask=n_mask, other=0.0).to(tl.float32)
-                C_t = tl.load(C_p + (at * C_strides[3] + n), mask=n_mask, other=0.0).to(tl.float32)
-                gradient, d_exponent, d_driven, dB_t, dC_t = retreat(
-                    states[u], gradient, step, step * x_t, dy_t, decay, B_t, C_t
-                )
-                dA_sum += d_exponent * step[:, None]
-                # decay carries log₂e, so its sum is divided by it again.
-                d_step = d_driven * x_t + tl.sum(d_exponent * decay, axis=1) * (1.0 / LOG2E)
-                d_delta = d_step * slope
-                dbias_sum += d_delta
-                tl.store(dx_p + (at * channels + d), d_driven * step, mask=d_live)
-                tl.store(ddelta_p + (at * ddelta_strides[3] + d), d_delta, mask=d_live)
-                tl.store(dB + share + (at * N + n), dB_t, mask=n_live)
-                tl.store(dC + share + (at * N + n), dC_t, mask=n_live)
-    total = ((worker * chunks + chunk) * paths + path) * channels
-    tl.store(dA + (total + d[:, None]) * N + n[None, :], dA_sum, mask=tile_mask)
-    tl.store(dbias + total + d, dbias_sum, mask=d_mask)
+                x_t = to_float(load_channels(x_p + at * x_strides[2], d, channels, GROUPS), GROUPS)
+                dbias_t = ()
+                for g in tl.static_range(GROUPS):
+                    c = d + LANES * g
+                    # decay carries log₂e, so its sum is divided by it again.
+                    d_delta = (d_driven[g] * x_t[g] + d_rate[g] * (1.0 / LOG2E)) * slopes[g]
+                    dbias_t = dbias_t + (dbias_sum[g] + d_delta,)
+                    tl.store(dx_p + at * channels + c, d_driven[g] * steps[g], mask=c < end)
+                    tl.store(ddelta_p + at * ddelta_strides[3] + c, d_delta, mask=c < end)
+                dbias_sum = dbias_t
+                total = sum_lanes(shares, lane, 2 * NP)
+                tl.store(dBC_p + at * (2 * NP) + number, total, mask=number < tl.where(live, 2 * NP, 0))
+    place = ((worker * chunks + chunk) * paths + path) * channels
+    for i in tl.static_range(N * GROUPS):
+        c = d + LANES * (i // N)
+        tl.store(dA + (place + c) * N + i % N, dA_sum[i], mask=c < channels)
+    for g in tl.static_range(GROUPS):
+        c = d + LANES * g
+        tl.store(dbias + place + c, dbias_sum[g], mask=c < channels)
