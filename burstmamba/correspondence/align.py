@@ -45,7 +45,7 @@ class FrameReport:
     correlation: float
     """Of the details, noise apart."""
     model: str
-    """Global motion: "homography", "affine", "translation", "identity" or "given"."""
+    """Global motion: "homography", "affine", "similarity", "translation", "identity" or "given"."""
     gains: tuple[float, float, float]
     """What its red, green and blue light was multiplied with to match the keyframe."""
 
@@ -89,7 +89,7 @@ def align_burst(
     notes = []
     if chosen != 0:
         notes.append(f"{burst.names[chosen]} is the keyframe.")
-    burst = burst.select(order)
+    burst = _select(burst, order)
     found = estimate(burst, method, raft_weights=raft_weights)
     reports = _report(burst, found, order, smallest_confidence)
     notes += _notes(reports, match_exposure)
@@ -98,7 +98,13 @@ def align_burst(
     if match_exposure:
         burst = apply_gains(burst, found.gains)
     kept = [i for i, report in enumerate(reports) if report.kept]
-    return Alignment(burst.select(kept), found.correspondence.select(kept), tuple(reports), tuple(notes))
+    maps = found.correspondence if len(kept) == len(burst) else found.correspondence.select(kept)
+    return Alignment(_select(burst, kept), maps, tuple(reports), tuple(notes))
+
+
+def _select(burst: Burst, indices: list[int]) -> Burst:
+    """`burst.select` without a copy where nothing changes: large bursts weigh gigabytes."""
+    return burst if indices == list(range(len(burst))) else burst.select(indices)
 
 
 def choose_keyframe(burst: Burst, keyframe: str | int) -> int:
@@ -167,7 +173,7 @@ def _notes(reports: list[FrameReport], match_exposure: bool) -> list[str]:
     others = reports[1:]
     if others and not any(r.kept for r in others):
         notes.append("No other frame can be used: the keyframe alone is reconstructed.")
-    for model in ("affine", "translation"):
+    for model in ("affine", "similarity", "translation"):
         names = [r.name for r in others if r.kept and r.model == model]
         if names:
             notes.append(f"Too little texture for a homography, aligned by {model}: {_list(names)}.")

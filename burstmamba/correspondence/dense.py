@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from burstmamba.correspondence.field import sample_at
-from burstmamba.correspondence.homography import GlobalMotion, axes, project
+from burstmamba.correspondence.homography import axes, project
 from burstmamba.correspondence.luma import smooth
 
 Flow = Callable[[Tensor, Tensor], Tensor]
@@ -30,17 +30,6 @@ def dis_flow(first: Tensor, second: Tensor) -> Tensor:
     return torch.from_numpy(search.calc(a, b, None)).permute(2, 0, 1).contiguous()
 
 
-def local_motion(keyframe: Tensor, frame: Tensor, motion: GlobalMotion, flow: Flow) -> tuple[Tensor, Tensor]:
-    """Motion that the global one does not explain, in plane pixels and both in the keyframe's view.
-
-    Returns:
-        f (2, h, w): the keyframe's u is seen at u + f[u] of the warped frame; and g (2, h, w), the way back: the warped
-        frame's w is seen at w + g[w] of the keyframe.
-    """
-    warped = sample_at(frame[None, None], motion.displacement(tuple(frame.shape))[None])[0, 0]
-    return flow(keyframe, warped), flow(warped, keyframe)
-
-
 def compose_to_frame(matrix: np.ndarray, f: Tensor) -> Tensor:
     """δ⁰→ˡ = H(u + f[u]) − u, for f (2, h, w)."""
     x, y = axes((f.shape[-2], f.shape[-1]))
@@ -55,7 +44,7 @@ def compose_to_keyframe(matrix: np.ndarray, g: Tensor) -> Tensor:
 
 def round_trip(f: Tensor, g: Tensor) -> Tensor:
     """(h, w) pixels: how far f and then g lead away from where they began."""
-    return (f + sample_at(g[None], f[None])[0]).norm(dim=0)
+    return torch.hypot(*(f + sample_at(g[None], f[None])[0]))
 
 
 def feather(mask: Tensor, sigma: float) -> Tensor:

@@ -15,10 +15,15 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from burstmamba.correspondence.luma import smooth
+from burstmamba.correspondence.luma import reduce_plane, smooth
 
-# Parameters of each motion model among those of a homography: x: ξ η 1, y: ξ η 1, perspective ξ η.
-MODELS = {"homography": list(range(8)), "affine": list(range(6)), "translation": [2, 5]}
+# What each motion model may do with the parameters of a homography (x: ξ η 1, y: ξ η 1, perspective ξ η): (8, k).
+MODELS = {
+    "homography": np.eye(8),
+    "affine": np.eye(8)[:, :6],
+    "similarity": np.array([[1, 0, 0, 0, 1, 0, 0, 0], [0, -1, 0, 1, 0, 0, 0, 0], *np.eye(8)[[2, 5]]]).T,
+    "translation": np.eye(8)[:, [2, 5]],
+}
 POINTS = 60_000  # more pixels of a large frame add time, not accuracy
 SMALLEST_LEVEL = 48
 # Aliasing moves an edge by about this many pixels between frames that are perfectly aligned.
@@ -54,11 +59,6 @@ class Refined:
     deviation: float
     """Expected standard deviation in pixels, where it is worst (at the corners)."""
     converged: bool
-
-
-def reduce_plane(plane: Tensor, factor: int) -> Tensor:
-    """Average (h, w) over factor×factor pixels."""
-    return plane if factor == 1 else F.avg_pool2d(plane[None, None], factor)[0, 0]
 
 
 def prepare(keyframe: Tensor, sigma: float, noise: float = 0.0) -> list[Level]:
@@ -126,25 +126,31 @@ def _steepest(slope: Tensor, count: int) -> Tensor:
     return index.flatten()
 
 
-def refine(levels: list[Level], frame: Tensor, matrix: np.ndarray, model: str) -> Refined:
+def views(levels: list[Level], frame: Tensor) -> list[Tensor]:
+    """The other plane (h, w) as it is compared with each level."""
+    return [smooth(reduce_plane(frame, level.factor), level.sigma) for level in levels]
+
+
+def refine(levels: list[Level], frame: list[Tensor], matrix: np.ndarray, model: str) -> Refined:
     """Refine `matrix` (keyframe pixels → frame pixels) until the planes correlate best.
 
     Args:
         levels: the keyframe, from `prepare`.
-        frame: (h, w), the other plane.
+        frame: the other plane, from `views`.
         matrix: 3×3 start, within a few pixels of the truth.
-        model: "homography", "affine" or "translation".
+        model: one of MODELS; what it does not allow is taken out of the start.
     """
-    result = Refined(matrix, float("inf"), converged=False)
-    for level in levels:
-        plane = smooth(reduce_plane(frame, level.factor), level.sigma)
+    last = levels[-1]
+    start = np.linalg.inv(last.frame) @ _nearest(last.frame @ matrix @ np.linalg.inv(last.frame), model) @ last.frame
+    result = Refined(start, float("inf"), converged=False)
+    for level, plane in zip(levels, frame, strict=True):
         place = np.array(
             [[level.factor, 0, (level.factor - 1) / 2], [0, level.factor, (level.factor - 1) / 2], [0, 0, 1]]
         )
-        start = np.linalg.inv(place) @ result.matrix @ place
-        refined = _refine_level(level, plane, start, model, tolerance=0.002 if level is levels[-1] else 0.02)
+        within = np.linalg.inv(place) @ result.matrix @ place
+        refined = _refine_level(level, plane, within, model, tolerance=0.002 if level is last else 0.02)
         if refined is None:
-            return Refined(matrix, float("inf"), converged=False)
+            return Refined(start, float("inf"), converged=False)
         result = Refined(
             place @ refined.matrix @ np.linalg.inv(place), refined.deviation * level.factor, refined.converged
         )
@@ -153,8 +159,8 @@ def refine(levels: list[Level], frame: Tensor, matrix: np.ndarray, model: str) -
 
 def _refine_level(level: Level, plane: Tensor, matrix: np.ndarray, model: str, tolerance: float) -> Refined | None:
     """Gauss–Newton on one level; None when the frames no longer overlap or the texture does not fix the motion."""
-    active = MODELS[model]
-    corners = np.array([[-1, -1, 1], [1, -1, 1], [-1, 1, 1], [1, 1, 1.0]]).T
+    basis = MODELS[model]
+    jacobian = level.jacobian @ torch.from_numpy(basis).float()  # (n, k)
     half_extent = 1 / level.frame[0, 0]
     scale = None
     deviation, converged = float("inf"), False
@@ -162,7 +168,7 @@ def _refine_level(level: Level, plane: Tensor, matrix: np.ndarray, model: str, t
         values, inside = sample_points(plane, level.points, matrix, margin(plane, level.sigma))
         if int(inside.sum()) < max(20, 0.2 * len(inside)):
             return None
-        t, i, j = level.values[inside], values[inside], level.jacobian[inside][:, active]
+        t, i, j = level.values[inside], values[inside], jacobian[inside]
         variance, scale = _variance(t, i, level.slope[inside], scale)
         system = torch.cat((j, -i[:, None], -torch.ones_like(i)[:, None]), 1)
         weighted = system * (level.texture[inside] / variance)[:, None]
@@ -170,21 +176,41 @@ def _refine_level(level: Level, plane: Tensor, matrix: np.ndarray, model: str, t
         covariance, singular = torch.linalg.inv_ex(normal + 1e-9 * normal.diagonal().mean() * torch.eye(len(normal)))
         if singular:
             return None
-        step = np.zeros(8)
-        step[active] = (covariance @ -(weighted.T @ t).double()).numpy()[: len(active)]
-        update = np.eye(3) + np.array([[step[0], step[1], step[2]], [step[3], step[4], step[5]], [step[6], step[7], 0]])
+        step = basis @ (covariance @ -(weighted.T @ t).double()).numpy()[: basis.shape[1]]
+        update = _motion(step)
         if not np.isfinite(update).all() or abs(np.linalg.det(update)) < 0.1:
             return None
         matrix = matrix @ np.linalg.inv(level.frame) @ np.linalg.inv(update) @ level.frame
         matrix = matrix / matrix[2, 2]
-        deviation = (
-            _corner_deviation(covariance[: len(active), : len(active)].numpy(), active, level.sigma) * half_extent
-        )
-        moved = update @ corners
-        if np.abs(moved[:2] / moved[2] - corners[:2]).max() * half_extent < tolerance:
+        spread = basis @ covariance[: basis.shape[1], : basis.shape[1]].numpy() @ basis.T  # (8, 8)
+        deviation = _corner_deviation(spread, level.sigma) * half_extent
+        moved = update @ CORNERS
+        if np.abs(moved[:2] / moved[2] - CORNERS[:2]).max() * half_extent < tolerance:
             converged = True
             break
     return Refined(matrix, deviation, converged)
+
+
+def _motion(parameters: np.ndarray) -> np.ndarray:
+    """3×3 motion in centred coordinates of the eight parameters."""
+    return np.eye(3) + np.append(parameters, 0).reshape(3, 3)
+
+
+# Centred corners (3, 4), and by how much each parameter moves them (4, 2, 8).
+CORNERS = np.array([[-1, -1, 1], [1, -1, 1], [-1, 1, 1], [1, 1, 1.0]]).T
+PULL = np.array(
+    [[[x, y, 1, 0, 0, 0, -x * x, -x * y], [0, 0, 0, x, y, 1, -x * y, -y * y]] for x, y, _ in CORNERS.T.tolist()]
+)
+
+
+def _nearest(matrix: np.ndarray, model: str) -> np.ndarray:
+    """The motion of a simpler model that moves the corners most like `matrix`, in centred coordinates."""
+    if model == "homography":
+        return matrix
+    moved = matrix @ CORNERS
+    shifts = (moved[:2] / moved[2] - CORNERS[:2]).T.flatten()
+    basis = MODELS[model]
+    return _motion(basis @ np.linalg.lstsq(PULL.reshape(8, 8) @ basis, shifts, rcond=None)[0])
 
 
 def _variance(t: Tensor, i: Tensor, slope: Tensor, scale: Tensor | None) -> tuple[Tensor, Tensor]:
@@ -199,13 +225,9 @@ def _variance(t: Tensor, i: Tensor, slope: Tensor, scale: Tensor | None) -> tupl
     return expected * (1 + residual.square() / (6 * expected)).square(), scale
 
 
-def _corner_deviation(covariance: np.ndarray, active: list[int], sigma: float) -> float:
+def _corner_deviation(covariance: np.ndarray, sigma: float) -> float:
     """Largest standard deviation of the displacement of a corner, in centred coordinates."""
-    worst = 0.0
-    for x in (-1, 1):
-        for y in (-1, 1):
-            full = np.array([[x, y, 1, 0, 0, 0, -x * x, -x * y], [0, 0, 0, x, y, 1, -x * y, -y * y]])[:, active]
-            worst = max(worst, np.trace(full @ covariance @ full.T))
+    worst = max(float(np.trace(pull @ covariance @ pull.T)) for pull in PULL)
     shared = max(1.0, 4 * np.pi * sigma**2)  # smoothing makes neighbours repeat each other
     return float(np.sqrt(max(worst, 0) * shared))
 

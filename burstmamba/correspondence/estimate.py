@@ -18,7 +18,6 @@ from burstmamba.correspondence.dense import (
     compose_to_keyframe,
     dis_flow,
     feather,
-    local_motion,
     round_trip,
 )
 from burstmamba.correspondence.exposure import measure_gains
@@ -69,8 +68,6 @@ def estimate(
     burst: Burst, method: str | Path | Correspondence = "auto", *, raft_weights: str | Path | None = None
 ) -> Estimate:
     """`estimate_correspondence` with the global motions, the likeness of the frames and their exposure."""
-    device = burst.frames.device
-    burst = Burst(burst.frames.detach().cpu(), burst.camera, burst.names)
     if isinstance(method, Correspondence) or str(method).endswith(".safetensors"):
         return _given(burst, method)
     if method not in METHODS:
@@ -79,7 +76,7 @@ def estimate(
             "or a .safetensors file of maps."
         )
     if method == "identity":
-        return _unmoved(burst, device)
+        return _unmoved(burst)
     flow: Flow = dis_flow
     if str(method).startswith("raft"):
         from burstmamba.correspondence.raft import load_raft
@@ -90,90 +87,109 @@ def estimate(
     in_burst = [GlobalMotion(planes.matrix_in_burst_pixels(m.matrix), m.model) for m in motions]
     gains = measure_gains(burst, in_burst)
     matched = luma(burst, gains) if bool((gains != 1).any()) else planes
-    noise = _burst_noise(matched, motions)
-    maps, likeness = [], []
+    seen = [_look(plane, motion) for plane, motion in zip(matched.planes, motions, strict=True)]
+    noise = _burst_noise(seen)
+    maps = Correspondence(*(torch.empty(1, len(burst), channels, *burst.size) for channels in (2, 2, 1)))
+    likeness = []
     for index, motion in enumerate(motions):
-        views = _frame_maps(matched, noise, index, motion, in_burst[index], str(method), flow, burst.size)
-        maps.append(views[:3])
-        likeness.append(views[3])
-    to_frame, to_keyframe, confidence = (torch.stack(m)[None] for m in zip(*maps, strict=True))
-    found = Correspondence(to_frame, to_keyframe, confidence).to(device)
-    return Estimate(found, tuple(in_burst), tuple(likeness), gains)
+        found = _frame(matched.planes[index], motion, seen, index, noise, str(method), flow)
+        _write(maps, index, found, in_burst[index], matched)
+        likeness.append(found.likeness)
+    return Estimate(maps.to(burst.frames.device), tuple(in_burst), tuple(likeness), gains)
 
 
-def _unmoved(burst: Burst, device: torch.device) -> Estimate:
+def _unmoved(burst: Burst) -> Estimate:
     """The caller says that nothing moves: taken at their word, with full confidence."""
     still = Correspondence.identity(burst.frames[None])
-    confidence = torch.ones_like(still.to_frame[:, :, :1])
-    maps = Correspondence(still.to_frame, still.to_keyframe, confidence).to(device)
+    maps = Correspondence(still.to_frame, still.to_keyframe, torch.ones_like(still.to_frame[:, :, :1]))
     motions = (GlobalMotion(np.eye(3), "identity"),) * len(burst)
-    return Estimate(maps, motions, (trust.Likeness(1.0, 1.0, 1.0),) * len(burst), torch.ones(len(burst), 3))
+    return Estimate(maps, motions, (trust.SAME,) * len(burst), torch.ones(len(burst), 3))
 
 
-def _burst_noise(planes: Luma, motions: list[GlobalMotion]) -> Noise:
+@dataclass(frozen=True)
+class _Seen:
+    """A plane in the keyframe's view."""
+
+    plane: Tensor
+    """(h, w)."""
+    view: Tensor
+    """(h, w) bool: what the frame sees of the keyframe."""
+
+
+@dataclass(frozen=True)
+class _Found:
+    """What was found about a frame, on its plane."""
+
+    there: Tensor | None
+    """What is to be added to the global motion's δ⁰→ˡ (2, h, w); None where nothing moves by itself."""
+    back: Tensor | None
+    """And to its δˡ→⁰."""
+    confidence: Tensor
+    """(h, w)."""
+    likeness: trust.Likeness
+
+
+def _look(plane: Tensor, motion: GlobalMotion, there: Tensor | None = None) -> _Seen:
+    """A frame's plane in the keyframe's view, after its global motion and the residual flow."""
+    way = motion.displacement(plane.shape) if there is None else compose_to_frame(motion.matrix, there)
+    return _Seen(sample_at(plane[None, None], way[None])[0, 0], trust.in_view(way))
+
+
+def _burst_noise(seen: list[_Seen]) -> Noise:
     """By how much the frames differ where they are aligned."""
-    pairs = []
-    for motion, frame in zip(motions[1:], planes.planes[1:], strict=True):
-        whole = motion.displacement(tuple(frame.shape))
-        warped = sample_at(frame[None, None], whole[None])[0, 0]
-        pairs.append(measure_noise(planes.planes[0], warped, trust.in_view(whole)))
+    pairs = [measure_noise(seen[0].plane, other.plane, other.view) for other in seen[1:]]
     return common_noise(pairs) if pairs else NO_NOISE
 
 
-def _frame_maps(
-    planes: Luma,
-    noise: Noise,
-    index: int,
-    motion: GlobalMotion,
-    in_burst: GlobalMotion,
-    method: str,
-    flow: Flow,
-    size: tuple[int, int],
-) -> tuple[Tensor, Tensor, Tensor, trust.Likeness]:
-    """δ⁰→ˡ, δˡ→⁰ (2, h, w), confidence (1, h, w) and likeness of one frame."""
+def _frame(
+    plane: Tensor, motion: GlobalMotion, seen: list[_Seen], index: int, noise: Noise, method: str, flow: Flow
+) -> _Found:
+    """Local motion, confidence and likeness of one frame."""
+    keyframe, warped = seen[0].plane, seen[index]
     if index == 0:
-        zero = torch.zeros(2, *size)
-        return zero, zero, torch.ones(1, *size), trust.Likeness(1.0, 1.0, 1.0)
-    keyframe, frame = planes.planes[0], planes.planes[index]
-    f, g, doubt = _local(keyframe, frame, motion, method, flow, noise)
-    plane_map = compose_to_frame(motion.matrix, f) if f is not None else motion.displacement(tuple(frame.shape))
-    warped = sample_at(frame[None, None], plane_map[None])[0, 0]
-    view = trust.in_view(plane_map)
-    likeness = trust.compare(keyframe, warped, view, noise)
-    trip = round_trip(f, g) if f is not None and g is not None else None
-    certainty = trust.trust(doubt, trip) * view
-    if likeness.correlation < SMALLEST_CORRELATION and not float(certainty[view].mean()) > SMALLEST_TRUST:
-        certainty = torch.zeros_like(certainty)
-    certainty = planes.on_burst_pixels(certainty[None, None], size)[0]
-    if f is None or g is None:
-        return in_burst.displacement(size), in_burst.inverse_displacement(size), certainty, likeness
-    f, g = (planes.map_in_burst_pixels(m[None], size)[0] for m in (f, g))
-    return compose_to_frame(in_burst.matrix, f), compose_to_keyframe(in_burst.matrix, g), certainty, likeness
+        return _Found(None, None, torch.ones_like(keyframe), trust.SAME)
+    doubt = trust.disagreement(keyframe, warped.plane, noise)
+    there = back = trip = None
+    if _needs_flow(method, motion, warped, doubt):
+        there, back = flow(keyframe, warped.plane), flow(warped.plane, keyframe)
+        followed = _look(plane, motion, there)
+        explained = trust.disagreement(keyframe, followed.plane, noise)
+        if method == "auto":  # only where the global motion is contradicted and the flow explains more
+            share = feather((doubt > 0.8) & (explained < 0.7 * doubt), 2.0)
+            there, back = there * share, back * sample_at(share[None, None], back[None])[0, 0]
+            followed = _look(plane, motion, there)
+            explained = trust.disagreement(keyframe, followed.plane, noise)
+        warped, doubt, trip = followed, explained, round_trip(there, back)
+        there = compose_to_frame(motion.matrix, there) - motion.displacement(plane.shape)
+        back = compose_to_keyframe(motion.matrix, back) - motion.inverse_displacement(plane.shape)
+    likeness = trust.compare(keyframe, warped.plane, warped.view, noise)
+    confidence = trust.trust(doubt, trip) * warped.view
+    if likeness.correlation < SMALLEST_CORRELATION and not float(confidence[warped.view].mean()) > SMALLEST_TRUST:
+        confidence = torch.zeros_like(confidence)
+    return _Found(there, back, confidence, likeness)
 
 
-def _local(
-    keyframe: Tensor, frame: Tensor, motion: GlobalMotion, method: str, flow: Flow, noise: Noise
-) -> tuple[Tensor | None, Tensor | None, Tensor]:
-    """Residual flow there and back, or None where the global motion is all there is; and the disagreement left."""
-    whole = motion.displacement(tuple(frame.shape))
-    warped = sample_at(frame[None, None], whole[None])[0, 0]
-    doubt = trust.disagreement(keyframe, warped, noise)
-    if method == "homography" or min(frame.shape) < 16:
-        return None, None, doubt
-    if method == "auto":
-        contradicted = float((doubt[trust.in_view(whole)] > trust.HALF_TRUST).float().mean())
-        if motion.model == "identity" or not contradicted > LOCAL_SHARE:
-            return None, None, doubt
-    f, g = local_motion(keyframe, frame, motion, flow)
-    followed = sample_at(frame[None, None], compose_to_frame(motion.matrix, f)[None])[0, 0]
-    doubt_local = trust.disagreement(keyframe, followed, noise)
+def _needs_flow(method: str, motion: GlobalMotion, warped: _Seen, doubt: Tensor) -> bool:
+    """Whether local motion is looked for: always, never, or for `auto` where the global motion is contradicted."""
+    if method == "homography" or min(doubt.shape) < 16:
+        return False
     if method != "auto":
-        return f, g, doubt_local
-    there = feather((doubt > 0.8) & (doubt_local < 0.7 * doubt), 2.0)
-    back = sample_at(there[None, None], g[None])[0, 0]
-    f, g = f * there, g * back
-    followed = sample_at(frame[None, None], compose_to_frame(motion.matrix, f)[None])[0, 0]
-    return f, g, trust.disagreement(keyframe, followed, noise)
+        return True
+    contradicted = int(((doubt > trust.HALF_TRUST) & warped.view).sum())
+    return motion.model != "identity" and contradicted > LOCAL_SHARE * int(warped.view.sum())
+
+
+def _write(maps: Correspondence, index: int, found: _Found, motion: GlobalMotion, planes: Luma) -> None:
+    """Write one frame's maps and confidence at the burst's pixels."""
+    to_frame, to_keyframe = maps.to_frame[0, index], maps.to_keyframe[0, index]
+    size = (to_frame.shape[-2], to_frame.shape[-1])
+    assert maps.confidence is not None
+    maps.confidence[0, index] = planes.on_burst_pixels(found.confidence[None, None], size)[0]
+    motion.displacement(size, out=to_frame)
+    motion.inverse_displacement(size, out=to_keyframe)
+    if found.there is not None and found.back is not None:
+        to_frame += planes.map_in_burst_pixels(found.there[None], size)[0]
+        to_keyframe += planes.map_in_burst_pixels(found.back[None], size)[0]
 
 
 def _given(burst: Burst, maps: str | Path | Correspondence) -> Estimate:

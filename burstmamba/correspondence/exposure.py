@@ -11,6 +11,7 @@ from burstmamba.burst import Burst
 from burstmamba.correspondence.field import sample_at
 from burstmamba.correspondence.homography import GlobalMotion, axes, project
 from burstmamba.correspondence.light import decode_srgb
+from burstmamba.correspondence.luma import reduce_plane
 
 # Gains closer to 1 than this are measurement error or invisible: frames are then left untouched.
 SMALLEST_DRIFT = 0.01
@@ -51,11 +52,13 @@ def _ratios(keyframe: Tensor, frame: Tensor) -> Tensor:
 def _pitch(burst: Burst) -> int:
     """Burst pixels per pixel of the small pictures; even for a mosaic."""
     pitch = min(max(1, max(burst.size) // MEASURING_SIDE), *burst.size)
-    return pitch + pitch % 2 if burst.camera.cfa else pitch
+    return max(2, pitch - pitch % 2) if burst.camera.cfa else pitch
 
 
 def _small_light(frame: Tensor, burst: Burst) -> Tensor:
     """A frame as a small linear RGB picture (3, h, w)."""
+    frame = frame.detach().cpu().float()
+    pitch = _pitch(burst)
     if burst.camera.cfa:
         h, w = frame.shape[-2:]
         if min(h, w) < 2:
@@ -63,5 +66,6 @@ def _small_light(frame: Tensor, burst: Burst) -> Tensor:
         cells = F.pixel_unshuffle(frame[:, : h // 2 * 2 or 2, : w // 2 * 2 or 2], 2)
         sites = {c: [i for i, s in enumerate(burst.camera.cfa) if s == c] for c in "RGB"}
         frame = torch.stack([cells[sites[c]].mean(0) for c in "RGB"])
-    frame = F.avg_pool2d(frame[None].float(), _pitch(burst) // (2 if burst.camera.cfa else 1))[0]
-    return frame if burst.camera.linear else decode_srgb(frame)
+        pitch //= 2
+    small = torch.stack([reduce_plane(channel, pitch) for channel in frame])
+    return small if burst.camera.linear else decode_srgb(small)

@@ -12,14 +12,15 @@ from torch import Tensor
 
 from burstmamba.correspondence import ecc
 from burstmamba.correspondence.field import pixel_grid
-from burstmamba.correspondence.luma import Luma, gradients, smooth
+from burstmamba.correspondence.luma import Luma, gradients, reduce_plane, smooth
 
 log = logging.getLogger(__name__)
 
 SIFT_SIDE = 800  # features are looked for on planes of at most this size; ECC does the rest
+JUDGING_SIDE = 200  # first motions are compared on planes of at most this size
 ENOUGH_MATCHES = {"homography": 16, "affine": 8}
 # A model whose expected error at the corners is above this gives way to a simpler one.
-WORST_DEVIATION = {"homography": 0.3, "affine": 0.3, "translation": 1.0}
+WORST_DEVIATION = {"homography": 0.3, "affine": 0.3, "similarity": 0.5, "translation": 1.0}
 
 
 @dataclass(frozen=True)
@@ -29,15 +30,24 @@ class GlobalMotion:
     matrix: np.ndarray
     """3×3 float64: a keyframe pixel (x, y, 1) is seen at matrix·(x, y, 1) of the frame."""
     model: str
-    """"homography", "affine" or "translation"; "identity" where there is nothing to hold on to."""
+    """"homography", "affine", "similarity" or "translation"; "identity" where there is nothing to hold on to."""
 
-    def displacement(self, size: tuple[int, ...]) -> Tensor:
-        """(2, h, w) pixels, keyframe → frame."""
-        return project(self.matrix, *axes(size))
+    def displacement(self, size: tuple[int, ...], out: Tensor | None = None) -> Tensor:
+        """(2, h, w) pixels, keyframe → frame; written to `out` when that is given."""
+        return _project_all(self.matrix, size, out)
 
-    def inverse_displacement(self, size: tuple[int, ...]) -> Tensor:
-        """(2, h, w) pixels, frame → keyframe."""
-        return project(np.linalg.inv(self.matrix), *axes(size))
+    def inverse_displacement(self, size: tuple[int, ...], out: Tensor | None = None) -> Tensor:
+        """(2, h, w) pixels, frame → keyframe; written to `out` when that is given."""
+        return _project_all(np.linalg.inv(self.matrix), size, out)
+
+
+def _project_all(matrix: np.ndarray, size: tuple[int, ...], out: Tensor | None) -> Tensor:
+    """`project` for every pixel, by bands of rows that stay in the processor's cache."""
+    out = torch.empty(2, *size) if out is None else out
+    x, y = axes(size)
+    for rows, target in zip(y.split(16), out.split(16, dim=1), strict=True):
+        target.copy_(project(matrix, x, rows))
+    return out
 
 
 def project(matrix: np.ndarray, x: Tensor, y: Tensor) -> Tensor:
@@ -69,12 +79,30 @@ def estimate_global_motion(planes: Luma) -> list[GlobalMotion]:
     if not has_texture(keyframe, planes.noise):
         log.warning("the keyframe has no texture to align to: the frames are taken as they are")
         return motions * len(planes.planes)
-    sigma = smoothing(planes.noise)
-    levels = ecc.prepare(keyframe, sigma, planes.noise)
-    features = _features(keyframe, sigma)
+    reference = _prepare(keyframe, planes.noise)
     for index, plane in enumerate(planes.planes[1:], start=1):
-        motions.append(_estimate_one(keyframe, plane, levels, features, sigma, index))
+        motions.append(_estimate_one(reference, plane, index))
     return motions
+
+
+@dataclass(frozen=True)
+class _Keyframe:
+    """What every frame is compared with, prepared once."""
+
+    plane: Tensor
+    """(h, w)."""
+    noise: float
+    sigma: float
+    """Smoothing of the finest level, in pixels."""
+    levels: list[ecc.Level]
+    features: tuple[np.ndarray, np.ndarray]
+    evened: Tensor
+
+
+def _prepare(plane: Tensor, noise: float) -> _Keyframe:
+    sigma = smoothing(noise)
+    levels = ecc.prepare(plane, sigma, noise)
+    return _Keyframe(plane, noise, sigma, levels, _features(plane, sigma), _even(plane, noise))
 
 
 def smoothing(noise: float) -> float:
@@ -91,34 +119,41 @@ def has_texture(plane: Tensor, noise: float) -> bool:
     strength = (gx.square() + gy.square()).flatten()
     # Slope variance of white noise behind a Gaussian of this width, per axis.
     expected = noise**2 / (8 * np.pi * sigma**4) * 2
-    top = torch.quantile(strength[:: max(1, len(strength) // 1_000_000)], 0.99)
+    top = np.quantile(strength[:: max(1, len(strength) // 200_000)].numpy(), 0.99)
     return bool(top > max(15 * expected, 1e-8))
 
 
-def _estimate_one(keyframe, plane, levels, features, sigma: float, index: int) -> GlobalMotion:
+def _estimate_one(keyframe: _Keyframe, plane: Tensor, index: int) -> GlobalMotion:
     if not has_texture(plane, 0.0):
         log.warning("frame %d has no texture to align: it is taken as it is", index)
         return GlobalMotion(np.eye(3), "identity")
-    start, model = _start(keyframe, plane, features, sigma)
+    start, model = _start(keyframe, plane)
+    levels = keyframe.levels
+    views = ecc.views(levels, plane)
+    best = GlobalMotion(start, model)
     for simpler in list(ecc.MODELS)[list(ecc.MODELS).index(model) :]:
-        refined = ecc.refine(levels, plane, start, simpler)
-        if refined.deviation <= WORST_DEVIATION[simpler] and _plausible(refined.matrix, plane.shape):
+        refined = ecc.refine(levels, views, best.matrix, simpler)
+        if not np.isfinite(refined.deviation) or not _plausible(refined.matrix, plane.shape):
+            continue
+        best = GlobalMotion(refined.matrix, simpler)
+        if refined.deviation <= WORST_DEVIATION[simpler]:
             if simpler != "homography":
                 log.info("frame %d: too little texture for a homography, aligned by %s", index, simpler)
-            return GlobalMotion(refined.matrix, simpler)
+            return best
     log.info("frame %d: the refinement found no motion that its texture supports", index)
-    return GlobalMotion(start, model)
+    return best
 
 
-def _start(keyframe: Tensor, plane: Tensor, features, sigma: float) -> tuple[np.ndarray, str]:
-    """A first motion by matched features, or by the best whole-frame shift when that correlates better."""
+def _start(keyframe: _Keyframe, plane: Tensor) -> tuple[np.ndarray, str]:
+    """A first motion: by matched features, by the best whole-frame shift or none, whichever brings most into line."""
     candidates = [(np.eye(3), "homography")]
-    found = _match(features, _features(plane, sigma))
+    found = _match(keyframe.features, _features(plane, keyframe.sigma))
     if found is not None:
         candidates.append(found)
-    candidates.append((_shift(keyframe, plane), "homography" if found is None else found[1]))
+    candidates.append((_shift(keyframe.plane, plane), "homography" if found is None else found[1]))
     candidates = [c for c in candidates if _plausible(c[0], plane.shape)]
-    return max(candidates, key=lambda candidate: _correlation(keyframe, plane, candidate[0]))
+    evened, factor = _even(plane, keyframe.noise), _factor(plane, JUDGING_SIDE)
+    return max(candidates, key=lambda candidate: _correlation(keyframe.evened, evened, candidate[0], factor))
 
 
 def _plausible(matrix: np.ndarray, shape) -> bool:
@@ -133,10 +168,15 @@ def _plausible(matrix: np.ndarray, shape) -> bool:
     return 0.25 < area < 4
 
 
+def _factor(plane: Tensor, longest_side: int) -> int:
+    """By how much a plane (h, w) is reduced to bring its longest side down to about this; 8 pixels remain."""
+    return max(1, min(-(-max(plane.shape) // longest_side), min(plane.shape) // 8))
+
+
 def _features(plane: Tensor, sigma: float):
     """SIFT keypoints (n, 2) in plane pixels and descriptors of a plane (h, w)."""
-    factor = max(1, -(-max(plane.shape) // SIFT_SIDE))
-    small = smooth(ecc.reduce_plane(plane, factor), 0.5 * sigma)
+    factor = _factor(plane, SIFT_SIDE)
+    small = smooth(reduce_plane(plane, factor), 0.5 * sigma)
     low, high = np.quantile(small.numpy(), (0.005, 0.995))
     eight = ((small - float(low)) * (255 / max(float(high - low), 1e-6))).clamp(0, 255).byte().numpy()
     detector = cv2.SIFT_create(nfeatures=1000, contrastThreshold=0.02)  # pyright: ignore[reportAttributeAccessIssue]
@@ -170,8 +210,8 @@ def _match(keyframe, frame) -> tuple[np.ndarray, str] | None:
 
 def _shift(keyframe: Tensor, plane: Tensor) -> np.ndarray:
     """The whole-frame shift that phase correlation finds."""
-    factor = max(1, -(-max(plane.shape) // SIFT_SIDE))
-    a, b = (smooth(ecc.reduce_plane(p, factor), 1.0).numpy().astype(np.float64) for p in (keyframe, plane))
+    factor = _factor(plane, SIFT_SIDE)
+    a, b = (smooth(reduce_plane(p, factor), 1.0).numpy().astype(np.float64) for p in (keyframe, plane))
     window = cv2.createHanningWindow(a.shape[::-1], cv2.CV_64F)
     (dx, dy), _ = cv2.phaseCorrelate(a - a.mean(), b - b.mean(), window)
     matrix = np.eye(3)
@@ -180,14 +220,21 @@ def _shift(keyframe: Tensor, plane: Tensor) -> np.ndarray:
     return matrix
 
 
-def _correlation(keyframe: Tensor, plane: Tensor, matrix: np.ndarray) -> float:
-    """How well two planes agree under a motion, judged on small versions of them."""
-    factor = max(1, -(-max(plane.shape) // 200))
-    a, b = (smooth(ecc.reduce_plane(p, factor), 1.0) for p in (keyframe, plane))
+def _even(plane: Tensor, noise: float) -> Tensor:
+    """A small version of a plane in which every region has the same contrast: one bright object has one vote."""
+    factor = _factor(plane, JUDGING_SIDE)
+    small = smooth(reduce_plane(plane, factor), 1.0)
+    small = small - smooth(small, 4.0)
+    floor = (noise / factor) ** 2 / (4 * np.pi) + 1e-6  # white noise behind a Gaussian of 1 pixel
+    return small / (smooth(small.square(), 4.0) + floor).sqrt()
+
+
+def _correlation(keyframe: Tensor, plane: Tensor, matrix: np.ndarray, factor: int) -> float:
+    """How well two evened planes, reduced by `factor`, agree under a motion of the planes they come from."""
     place = np.array([[factor, 0, (factor - 1) / 2], [0, factor, (factor - 1) / 2], [0, 0, 1]])
     small = np.linalg.inv(place) @ matrix @ place
-    points = pixel_grid(a)[0].flatten(1).T
-    values, inside = ecc.sample_points(b, points, small)
+    points = pixel_grid(keyframe)[0].flatten(1).T
+    values, inside = ecc.sample_points(plane, points, small)
     if inside.sum() < 0.2 * inside.numel():
         return -1.0
-    return float(torch.corrcoef(torch.stack((a.flatten()[inside], values[inside])))[0, 1].nan_to_num(-1.0))
+    return float(torch.corrcoef(torch.stack((keyframe.flatten()[inside], values[inside])))[0, 1].nan_to_num(-1.0))
