@@ -59,7 +59,12 @@ class Album:
     """Decoded photographs, still on the host."""
 
     paths: tuple[Path, ...]
-    photographs: tuple[Decoded, ...]
+    sizes: np.ndarray
+    """(n, 2): heights and widths."""
+    pixels: np.ndarray
+    """(all pixels, 3) uint8: one photograph after the other, row by row."""
+    detail: tuple[np.ndarray, ...]
+    """As in `Decoded`."""
 
     @classmethod
     def read(
@@ -85,7 +90,12 @@ class Album:
             raise InputError(f"no usable photograph of at least {smallest}×{smallest} pixels in {folders}.")
         if len(kept) < len(paths):
             log.warning("%d of %d photographs left out: unreadable or too small", len(paths) - len(kept), len(paths))
-        return cls(*zip(*kept, strict=True))
+        return cls(
+            tuple(path for path, _ in kept),
+            np.array([decoded.pixels.shape[:2] for _, decoded in kept]),
+            np.concatenate([decoded.pixels.reshape(-1, 3) for _, decoded in kept]),
+            tuple(decoded.detail for _, decoded in kept),
+        )
 
 
 class PhotographBank:
@@ -117,14 +127,13 @@ class PhotographBank:
         read = not isinstance(folder, Album)
         album = Album.read(folder, smallest=smallest, limit=limit, skip_bad=skip_bad) if read else folder
         self.paths = album.paths
-        self._sizes = np.array([photograph.pixels.shape[:2] for photograph in album.photographs])
+        self._sizes = album.sizes
         self._smallest_side = int(self._sizes.min())
         areas = self._sizes.prod(axis=1)
-        pixels = np.concatenate([photograph.pixels.reshape(-1, 3) for photograph in album.photographs])
-        self.pixels = torch.from_numpy(pixels).to(device)
+        self.pixels = torch.from_numpy(album.pixels).to(device)
         self._starts = torch.from_numpy(np.concatenate([[0], areas.cumsum()[:-1]])).to(device)
         self._heights, self._widths = torch.from_numpy(self._sizes.T.copy()).to(device)
-        places = [_places(photograph.detail, detail) for photograph in album.photographs]
+        places = [_places(blocks, detail) for blocks in album.detail]
         which = np.concatenate([np.full(len(p), i) for i, p in enumerate(places)])
         y, x, weight = np.concatenate(places).T
         self._share = torch.from_numpy(weight.cumsum() / weight.sum()).float().to(device)

@@ -118,29 +118,27 @@ def open_photographs(
     for folder in (*train, *val):
         find_photographs(folder)  # a folder without any is refused now, not after the compilation
 
-    def decode() -> tuple[Album, Album | None]:
-        held = Album.read(val, smallest=held_size, skip_bad=True) if processes.first else None
-        return Album.read(train, smallest=smallest, skip_bad=True), held
-
-    albums = in_background(decode)
+    album = in_background(lambda: Album.read(train, smallest=smallest, skip_bad=True))
+    held = in_background(lambda: Album.read(val, smallest=held_size, skip_bad=True) if processes.first else None)
 
     def bank() -> PhotographBank:
-        found = PhotographBank(albums()[0], device)
+        held()  # what is wrong with the validation photographs is said now, too
+        found = PhotographBank(album(), device)
         logger.info("%d photographs, %.0f megapixels", len(found), found.pixels.shape[0] / 1e6)
         return found
 
     def held_bursts() -> Sample:
-        held = albums()[1]
-        assert held is not None
+        photographs = held()
+        assert photographs is not None
         generator = torch.Generator().manual_seed(seed_of("validation"))
-        crops = PhotographBank(held, device).sample(wanted.bursts, held_size, generator, turn=False)
+        crops = PhotographBank(photographs, device).sample(wanted.bursts, held_size, generator, turn=False)
         longer = replace(synthesis, frames=wanted.frames)
         samples = [synthesize_burst(part, longer, generator) for part in crops.split(CHUNK)]
         return treat_maps(Sample.collate(samples), data.maps)
 
     source = PhotographSource(bank, data, recipe.seed, processes, device, graphs=graphs)
     if device.type == "cpu":
-        albums()  # nothing is compiled there: what cannot be read is said before anything is written
+        _ = album(), held()  # nothing is compiled there: what cannot be read is said before anything is written
     return source, ValidationSet(held_bursts, recipe.model) if processes.first else None
 
 

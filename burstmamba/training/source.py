@@ -75,7 +75,8 @@ class PhotographSource:
 
         All processes draw the crops of the whole batch from one seed and each keeps its own: no crop is used twice.
         """
-        make = self._replay(phase, frames) if self.graphs else partial(self._make, phase, frames)
+        make = partial(self._make, self.bank, phase, frames)
+        make = self._replay(make, (phase.batch, phase.patch, frames)) if self.graphs else make
         self.crops.manual_seed(seed_of(self.seed, "crops", step))
         self.motion.manual_seed(seed_of(self.seed, "synthesis", step, self.processes.rank))
         # The next replay overwrites the graph's memory, perhaps before this batch has been read.
@@ -89,21 +90,18 @@ class PhotographSource:
         noise = torch.rand(share.stop - share.start, 3, size, size, generator=self.motion, device=self.device)
         return self._synthesize(noise, frames)
 
-    def _make(self, phase: Phase, frames: int) -> Sample:
-        size = self.data.synthesis.source_size(phase.patch)
-        crops = self.bank.sample(phase.batch, size, self.crops)
+    def _make(self, bank: PhotographBank, phase: Phase, frames: int) -> Sample:
+        crops = bank.sample(phase.batch, self.data.synthesis.source_size(phase.patch), self.crops)
         return self._synthesize(crops[self.processes.share(phase.batch)], frames)
 
     def _synthesize(self, photographs: Tensor, frames: int) -> Sample:
         sample = synthesize_burst(photographs, replace(self.data.synthesis, frames=frames), self.motion)
         return treat_maps(shuffle_frames(sample, self.motion), self.data.maps)
 
-    def _replay(self, phase: Phase, frames: int) -> Replay[Sample]:
-        key = (phase.batch, phase.patch, frames)
-        if key not in self._replays:
-            make = partial(self._make, phase, frames)
-            self._replays[key] = Replay(make, [self.crops, self.motion], self.device, pool=self._pool)
-        return self._replays[key]
+    def _replay(self, make: Callable[[], Sample], shape: tuple[int, int, int]) -> Replay[Sample]:
+        if shape not in self._replays:
+            self._replays[shape] = Replay(make, [self.crops, self.motion], self.device, pool=self._pool)
+        return self._replays[shape]
 
 
 def copied(sample: Sample) -> Sample:

@@ -12,13 +12,17 @@ import time
 from pathlib import Path
 
 import pytest
+import torch
 from PIL import Image
 
+import burstmamba.recipes.open_raw
 import burstmamba.recipes.open_rgb
 import burstmamba.recipes.tiny
 from burstmamba.checkpoint import load_checkpoint
 from burstmamba.cli import main
 from burstmamba.cli.train import program_start
+from burstmamba.data.pictures import read_png
+from burstmamba.training.leaves import write_leaves
 from burstmamba.training.logbook import read_logbook
 
 SMALL = [
@@ -64,6 +68,38 @@ def test_docstring_commands_at_tiny_size(tmp_path):
     assert result.returncode == 0, result.stderr
     with Image.open(tmp_path / "curves.png") as picture:
         assert picture.width > 800 and len(set(picture.convert("RGB").resize((64, 32)).getdata())) > 20
+
+
+@pytest.mark.slow
+def test_raw_recipe_restores_a_raw_burst(tmp_path):
+    """The shipped RAW recipe at tiny size: trained, warm-started from its own export, loaded, given a burst of DNGs."""
+    from burstmamba import load_burst, load_model, restore_burst
+
+    write_leaves(tmp_path / "photos" / "train-00", 8, 240, 0)  # enough for processes of their own on two cores
+    settings = [word for setting in SMALL for word in ("--set", setting)]
+    arguments = docstring_command(burstmamba.recipes.open_raw.__doc__ or "")
+    arguments[arguments.index("--val") + 1] = "photos/train-00"
+    where = arguments.index("--minutes")
+    del arguments[where : where + 2]
+    first = run(*arguments, *settings, "--device", "cpu", cwd=tmp_path)
+    assert first.returncode == 0, first.stderr
+    arguments[arguments.index("--out") + 1] = "runs/second"
+    settings += ["--set", "loss_space=srgb", "--warm-start", "runs/open-raw/export"]
+    second = run(*arguments, *settings, "--device", "cpu", cwd=tmp_path)
+    assert second.returncode == 0, second.stderr
+    (validation,) = [line for line in read_logbook(tmp_path / "runs" / "second") if line["kind"] == "validation"]
+    assert abs(validation["burst"] - validation["base"]) < 3  # three steps: still close to demosaicked and enlarged
+    made = run("openburst", "photos/train-00", "-o", "bench", "--subsets", "raw", "--limit", "1", cwd=tmp_path)
+    assert made.returncode == 0, made.stderr
+    model = load_model(tmp_path / "runs" / "second" / "weights.safetensors")
+    burst = load_burst(tmp_path / "bench" / "raw" / "bursts" / "leaves-00")
+    assert model.config.in_channels == 1 and burst.frames.shape[:2] == (14, 1)
+    picture = restore_burst(model, burst)
+    h, w = burst.size
+    assert picture.shape == (3, 4 * h, 4 * w) and torch.isfinite(picture).all()
+    truth = read_png(tmp_path / "bench" / "raw" / "truth" / "leaves-00.png", channels=3, bits=16, swapped=False)
+    for channel, ours in enumerate(picture):  # no colour is exchanged for another one
+        assert ours.mean().item() == pytest.approx(truth[..., channel].mean() / 65535, rel=0.1)
 
 
 @pytest.mark.slow

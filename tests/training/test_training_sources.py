@@ -69,6 +69,36 @@ def test_batches_do_not_depend_on_when_photographs_are_decoded(leaves):
     assert len(shared.frames) == 1 and torch.isfinite(shared.frames).all()
 
 
+class CpuReplay:
+    """What `Replay` does on a GPU: records with draws of its own, then overwrites the same memory at every call."""
+
+    recorded = 0
+
+    def __init__(self, make, generators, device, *, pool):
+        CpuReplay.recorded += 1
+        self.make, self.values = make, make()
+
+    def __call__(self):
+        for kept, new in zip(inputs_of(self.values).tensors(), inputs_of(self.make()).tensors(), strict=True):
+            kept.copy_(new)
+        return self.values
+
+
+def test_replayed_batches_are_the_launched_ones(leaves, monkeypatch):
+    """One recording for each length; recording draws nothing that a batch needs; a batch keeps its values."""
+    monkeypatch.setattr("burstmamba.training.source.Replay", CpuReplay)
+    phase, bank = replace(PHASE, patch=8), PhotographBank(leaves)
+    replayed, launched = (PhotographSource(bank, RECIPE.data, 0, Processes()) for _ in range(2))
+    assert not replayed.graphs
+    replayed.graphs = True
+    batches = {(step, length): replayed.batch(step, phase, length) for step, length in ((0, 3), (1, 1), (2, 3), (9, 3))}
+    assert CpuReplay.recorded == 2
+    for (step, length), batch in batches.items():
+        expected = inputs_of(launched.batch(step, phase, length))
+        for ours, theirs in zip(inputs_of(batch).tensors(), expected.tensors(), strict=True):
+            assert torch.equal(ours, theirs)
+
+
 def test_errors_in_the_background_are_raised_by_who_waits(tmp_path):
     waiting = in_background(lambda: PhotographBank(tmp_path / "nowhere"))
     with pytest.raises(InputError, match="is not a folder of photographs"):
