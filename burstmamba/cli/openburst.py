@@ -20,10 +20,13 @@ def openburst(
 ) -> None:
     """Make the OpenBurst benchmark: still, noisy, moving, badframe, raw, raw-synburst."""
     import json
+    from concurrent.futures import ThreadPoolExecutor
 
+    import torch
     from rich.console import Console
     from rich.progress import track
 
+    from burstmamba.data.decoding import own_cores
     from burstmamba.data.folders import write_burst
     from burstmamba.data.openburst import FRAMES, SUBSETS, OpenBurst
     from burstmamba.data.pictures import write_whole
@@ -45,9 +48,18 @@ def openburst(
         console.print(f"not the published photographs: {first}{more}", markup=False, highlight=False)
     names = bench.names[:limit]
     jobs = [(index, subset) for subset in wanted for index in range(len(names))]
-    for index, subset in track(jobs, "rendering", console=console):
+
+    def write(job: tuple[int, str]) -> None:
+        index, subset = job
         sample = bench.load(index, subset, device, frames=frames)
         write_burst(out / subset, names[index], sample, maps=maps, notes={"photograph": bench.photographs[index].name})
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # one burst a core instead
+    with ThreadPoolExecutor(own_cores()) as pool:
+        for _ in track(pool.map(write, jobs), "rendering", total=len(jobs), console=console):
+            pass
+    torch.set_num_threads(threads)
     content = {"benchmark": "openburst", "published": not reasons and limit is None, "frames": frames}
     content |= {"subsets": wanted, "names": names}
     write_whole(out / "openburst.json", (json.dumps(content, indent=2) + "\n").encode())
