@@ -7,7 +7,7 @@ from functools import partial
 
 import gradio as gr
 
-from burstmamba.app.page import BICUBIC, EXAMPLES, SINGLE, Page, select, stop
+from burstmamba.app.page import BICUBIC, SINGLE, Page, select, stop
 from burstmamba.app.uploads import UploadLimits
 from burstmamba.checkpoint import shipped_models
 from burstmamba.correspondence import METHODS
@@ -73,8 +73,7 @@ def input_part(page: Page) -> InputPart:
         label="Frames, a zip file or a clip", file_count="multiple", file_types=kinds, height=170, elem_id="drop"
     )
     with gr.Row():
-        names = [path.name for path in sorted(EXAMPLES.iterdir()) if path.is_dir()]
-        examples = {name: gr.Button(f"Example: {name}", size="sm", min_width=100) for name in names}
+        examples = {name: gr.Button(f"Example: {name}", size="sm", min_width=100) for name in page.examples()}
     frames = gr.Gallery(
         label="Frames",
         show_label=False,
@@ -86,7 +85,7 @@ def input_part(page: Page) -> InputPart:
         object_fit="cover",
         elem_id="frames",
     )
-    with gr.Row():
+    with gr.Row(elem_id="choose"):
         as_keyframe = gr.Button("Make keyframe", size="sm", min_width=100)
         leave_out = gr.Button("Leave out / use again", size="sm", min_width=100)
     with gr.Accordion("Settings", open=False):
@@ -94,14 +93,14 @@ def input_part(page: Page) -> InputPart:
         length = gr.Slider(1, page.most_frames, value=14, step=1, label="Burst length: use at most")
         estimator = gr.Dropdown(ESTIMATORS, value="auto", label="Motion estimator")
     with gr.Row():
-        run = gr.Button("Restore", variant="primary", interactive=False, elem_id="run")
-        cancel = gr.Button("Cancel", interactive=False, elem_id="cancel")
+        run = gr.Button("Restore", variant="primary", interactive=False, min_width=120, elem_id="run")
+        cancel = gr.Button("Cancel", interactive=False, min_width=120, elem_id="cancel")
     return InputPart(files, examples, frames, as_keyframe, leave_out, model, length, estimator, run, cancel)
 
 
 def result_part() -> ResultPart:
     """What came out, against what there was."""
-    status = gr.Markdown("", elem_id="status")
+    status = gr.Markdown("Drop frames, or click an example.", elem_id="status")
     slider = gr.ImageSlider(
         label="Before / after",
         type="filepath",
@@ -119,16 +118,17 @@ def result_part() -> ResultPart:
 def connect(page: Page, session: gr.State, given: InputPart, shown: ResultPart) -> None:
     """Which control calls which handler; everything that computes shares one place in the queue."""
     work = {"concurrency_id": "work", "concurrency_limit": 1}
+    looking, running = {**work, "show_progress_on": given.frames}, {**work, "show_progress_on": shown.slider}
     choice, looked = [given.estimator, session], [session, given.frames, shown.status, given.run]
-    given.files.upload(page.upload, [given.files, *choice], looked, **work)
+    given.files.upload(page.upload, [given.files, *choice], looked, **looking)
     for name, button in given.examples.items():
-        button.click(partial(page.example, name), choice, looked, **work)
-    given.as_keyframe.click(page.choose_keyframe, choice, [given.frames, shown.status], **work)
-    given.estimator.change(page.realign, choice, [given.frames, shown.status], **work)
+        button.click(partial(page.example, name), choice, looked, **looking)
+    given.as_keyframe.click(page.choose_keyframe, choice, [given.frames, shown.status], **looking)
+    given.estimator.change(page.realign, choice, [given.frames, shown.status], **looking)
     given.frames.select(select, [session], [shown.status], queue=False)
     given.leave_out.click(page.toggle, [session], [given.frames, shown.status], queue=False)
     settings = [given.model, given.estimator, given.length, session]
     results = [shown.slider, shown.download, shown.status, given.run, given.cancel, shown.against]
-    given.run.click(page.run, settings, results, **work)
+    given.run.click(page.run, settings, results, **running)
     given.cancel.click(stop, [session], [shown.status], queue=False)
-    shown.against.input(page.compare, [shown.against, given.model, session], [shown.slider, shown.status], **work)
+    shown.against.input(page.compare, [shown.against, given.model, session], [shown.slider, shown.status], **running)

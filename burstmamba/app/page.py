@@ -27,6 +27,12 @@ class Page:
         self.models, self.device, self.limits, self.most_frames = models, device, limits, most_frames
         self.load = lru_cache(maxsize=2)(lambda name: load_model(name, device))
 
+    def examples(self) -> list[str]:
+        """Names of the shipped bursts that one of the models reads."""
+        raw = any(Path(name).stem.endswith("-raw") for name in self.models)
+        names = sorted(path.name for path in EXAMPLES.iterdir() if path.is_dir())
+        return [name for name in names if raw or not name.endswith("-raw")]
+
     def model_for(self, session: Session, name: str):
         """The chosen model; its RAW or RGB twin where the frames need that one."""
         twin = f"{name.removesuffix('-raw')}-raw" if session.burst.camera.cfa else name.removesuffix("-raw")

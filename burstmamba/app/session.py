@@ -90,7 +90,7 @@ class Session:
                 line = f"✕ {name} · {report.reason}"
             elif report is not None:
                 moved = hypot(*report.motion)
-                line = f"{name} · {moved:.1f} px · sharp {report.sharpness:.0%} · sure {report.confidence:.0%}"
+                line = f"{name} · moved {moved:.1f} px · sharp {report.sharpness:.0%} · sure {report.confidence:.0%}"
             items.append((self._thumbnail(i), line))
         return items
 

@@ -42,7 +42,7 @@ def test_frames_are_described_and_chosen(session):
     session.align("homography")
     lines = [line for _, line in session.thumbnails()]
     assert lines[0] == "★ 00.png · keyframe"
-    assert lines[1].startswith("01.png · 3.") and "sharp" in lines[1] and "sure" in lines[1]
+    assert lines[1].startswith("01.png · moved 3.") and "sharp" in lines[1] and "sure" in lines[1]
     assert max(session.thumbnails()[0][0].shape) == 240
     session.keyframe = 2
     session.align("homography")
@@ -91,3 +91,11 @@ def test_errors(session, tmp_path):
     assert session.loaded is None
     with pytest.raises(InputError, match="more than the 0 megapixels that are read"):
         session.upload(EXAMPLE, UploadLimits(megapixels=0.01), limit=30)
+
+
+def test_examples_are_those_that_a_model_reads():
+    from burstmamba.app.page import Page
+
+    limits = UploadLimits()
+    assert Page(["light", "light-raw"], "cpu", limits).examples() == ["dogs-raw", "fig", "nuthatch"]
+    assert Page(["models/mine.safetensors"], "cpu", limits).examples() == ["fig", "nuthatch"]
