@@ -47,7 +47,7 @@ def test_frames_are_described_and_chosen(session):
     session.keyframe = 2
     session.align("homography")
     lines = [line for _, line in session.thumbnails()]
-    assert lines[2] == "★ 02.png · keyframe" and lines[0].startswith("00.png · 3.")
+    assert lines[2] == "★ 02.png · keyframe" and lines[0].startswith("00.png · moved 3.")
 
 
 def test_left_out_frames_do_not_reach_the_network(session):
