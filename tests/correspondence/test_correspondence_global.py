@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import logging
 
+import cv2
 import numpy as np
 import pytest
 import torch
 from correspondence_scenes import Motion, end_point_error, procedural_photo, render
 
 from burstmamba.burst import Burst, Camera
-from burstmamba.correspondence import estimate_correspondence
+from burstmamba.correspondence import align_burst, ecc, estimate_correspondence
 from burstmamba.correspondence.estimate import estimate
 from burstmamba.correspondence.field import sample_at
-from burstmamba.correspondence.homography import axes, project
+from burstmamba.correspondence.homography import axes, estimate_global_motion, project
+from burstmamba.correspondence.luma import Luma, gradients, luma, reduce_plane
 
 
 def median_error(scene, method: str = "homography") -> float:
@@ -84,22 +86,17 @@ def test_mosaic_maps_are_in_mosaic_pixels(cfa):
 
 def test_larger_frames_are_reduced_without_a_shift():
     """A frame beyond the bound is estimated on a smaller plane; its maps stay exact."""
-    from burstmamba.correspondence import homography
-    from burstmamba.correspondence.luma import luma
-
     photo = procedural_photo(700, 6)
     frames = torch.stack((photo[:, 20:620, 20:620], photo[:, 13:613, 33:633]))
     planes = luma(Burst(frames), longest_side=210)
     assert planes.pitch == 3 and planes.origin == 1
-    motion = homography.estimate_global_motion(planes)[1]
+    motion = estimate_global_motion(planes)[1]
     found = project(planes.matrix_in_burst_pixels(motion.matrix), *axes((600, 600)))
     expected = torch.tensor([-13.0, 7.0]).view(2, 1, 1).expand(2, 600, 600)
     assert end_point_error(found, expected).max() < 0.25  # bars of 6 pixels alias at a third of the size
 
 
 def test_matrices_of_reduced_planes_turn_about_the_same_point():
-    from burstmamba.correspondence.luma import Luma
-
     planes = Luma(torch.zeros(1, 10, 10), pitch=3.0, origin=1.5, noise=0.0)
     turn = np.array([[0.0, -1, 4], [1, 0, -2], [0, 0, 1]])
     u, v, _ = planes.matrix_in_burst_pixels(turn) @ (3 * 5 + 1.5, 3 * 2 + 1.5, 1)
@@ -107,8 +104,6 @@ def test_matrices_of_reduced_planes_turn_about_the_same_point():
 
 
 def test_maps_of_reduced_planes_are_interpolated_in_place():
-    from burstmamba.correspondence.luma import luma
-
     planes = luma(Burst(torch.rand(1, 3, 30, 42)), longest_side=15)
     x, y = axes((10, 14))
     ramp = torch.stack((planes.pitch * x + planes.origin + 0 * y, planes.pitch * y + planes.origin + 0 * x))
@@ -151,6 +146,66 @@ def test_too_little_texture_falls_back(caplog):
     assert (centre - torch.tensor([2.5, -1.25])).abs().max() < 0.15
 
 
+def test_soft_texture_in_noise_is_aligned_by_a_simpler_model():
+    """Out of focus and noisy: what the chosen model cannot do must not stay in from the matched features."""
+    soft = [cv2.GaussianBlur(c.numpy(), (0, 0), 14) for c in procedural_photo(560, 0)]
+    photo = torch.from_numpy(np.stack(soft))
+    scene = render(photo, seed=0, frames=4, size=112, noise=(1e-2, 1e-4), motion=Motion(shift=5))
+    found = estimate(scene.burst, "homography")
+    assert all(motion.model in ("affine", "similarity") for motion in found.motions[1:])
+    error = end_point_error(found.correspondence.to_frame[0], scene.to_frame)[1:][scene.visible[1:]]
+    assert torch.quantile(error, 0.95) < 0.4
+    notes = align_burst(scene.burst, "homography").notes
+    assert any(n.startswith("Too little texture for a homography, aligned by similarity: frame ") for n in notes)
+
+
+def test_models_keep_what_they_allow():
+    """A homography as the nearest simpler motion: nothing changes for a motion that already is one."""
+    turn = np.array([[1.02, -0.03, 0.1], [0.03, 1.02, -0.2], [0, 0, 1]])
+    np.testing.assert_allclose(ecc._nearest(turn, "similarity"), turn, atol=1e-12)
+    np.testing.assert_allclose(ecc._nearest(turn, "translation"), [[1, 0, 0.1], [0, 1, -0.2], [0, 0, 1]], atol=1e-12)
+    tilted = turn + np.array([[0.01, 0, 0], [0, 0, 0], [0.02, -0.01, 0]])
+    np.testing.assert_array_equal(ecc._nearest(tilted, "homography"), tilted)
+    affine, similar = ecc._nearest(tilted, "affine"), ecc._nearest(tilted, "similarity")
+    assert affine[2].tolist() == similar[2].tolist() == [0, 0, 1]
+    assert similar[0, 0] == pytest.approx(similar[1, 1]) and similar[0, 1] == pytest.approx(-similar[1, 0])
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_a_bright_moving_object_does_not_take_over(seed):
+    """A bright disc before a dim scene correlates best with itself; the scene is what is aligned."""
+    photo = 0.1 + 0.2 * procedural_photo(640, seed)
+    scene = render(photo, seed=seed, frames=4, size=128, motion=Motion(shift=5, object_shift=6))
+    found = estimate_correspondence(scene.burst, "homography")
+    error = end_point_error(found.to_frame[0], scene.to_frame)
+    for k in range(1, 4):
+        assert error[k][scene.visible[k] & ~scene.moving].median() < 0.15
+
+
+def test_planes_of_mosaics_lie_where_they_say():
+    """A ramp of light is the same ramp on the planes, and comes back to the mosaic's pixels."""
+    x, y = axes((60, 80))
+    ramp = (0.002 * (x + 2 * y) + 0.1)[None, None]
+    for longest_side, pitch in ((100, 1), (45, 2), (25, 4)):
+        planes = luma(Burst(ramp, Camera(cfa="GRBG", linear=True)), longest_side=longest_side)
+        assert planes.pitch == pitch
+        light = planes.planes[0].square()
+        u, v = axes(tuple(light.shape))
+        expected = 0.002 * (pitch * u + planes.origin + 2 * (pitch * v + planes.origin)) + 0.1
+        torch.testing.assert_close(light, expected, atol=1e-5, rtol=0)
+        inner = slice(pitch, -pitch)
+        back = planes.on_burst_pixels(light[None, None], (60, 80))
+        torch.testing.assert_close(back[..., inner, inner], ramp[..., inner, inner], atol=1e-5, rtol=0)
+
+
+def test_opencvs_filters_are_the_plain_ones():
+    plane = torch.rand(37, 53, generator=torch.Generator().manual_seed(2))
+    expected = torch.nn.functional.avg_pool2d(plane[None, None], 5)[0, 0]
+    torch.testing.assert_close(reduce_plane(plane, 5), expected, atol=1e-6, rtol=0)
+    for found, dim in zip(gradients(plane), (-1, -2), strict=True):
+        torch.testing.assert_close(found, torch.gradient(plane, dim=dim)[0], atol=1e-6, rtol=0)
+
+
 @pytest.mark.parametrize("value", [0.0, 0.5, 1.0])
 def test_flat_frames_stay_in_place(value):
     noise = 0.01 * torch.randn(3, 3, 64, 64, generator=torch.Generator().manual_seed(0)) if value == 0.5 else 0.0
@@ -159,7 +214,7 @@ def test_flat_frames_stay_in_place(value):
     assert found.confidence.mean() > 0.9
 
 
-@pytest.mark.parametrize("size", [(1, 1), (1, 40), (40, 1), (2, 3), (9, 200)])
+@pytest.mark.parametrize("size", [(1, 1), (1, 40), (40, 1), (2, 3), (9, 200), (3, 5000), (2500, 9)])
 @pytest.mark.parametrize("cfa", [None, "BGGR"])
 @pytest.mark.parametrize("method", ["auto", "dense"])
 def test_tiny_frames(size, cfa, method):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -11,12 +12,14 @@ from correspondence_scenes import Motion, end_point_error, procedural_photo, ren
 
 from burstmamba.burst import Burst, Camera
 from burstmamba.correspondence import Correspondence, align_burst, estimate_correspondence
+from burstmamba.correspondence import estimate as estimation
 from burstmamba.correspondence.align import choose_keyframe
 from burstmamba.correspondence.confidence import disagreement, in_view, trust
 from burstmamba.correspondence.dense import compose_to_frame, compose_to_keyframe, round_trip
 from burstmamba.correspondence.estimate import estimate
+from burstmamba.correspondence.field import sample_at
 from burstmamba.correspondence.light import brighten, decode_srgb, encode_srgb, match_exposure
-from burstmamba.correspondence.luma import noise_level
+from burstmamba.correspondence.luma import luma, noise_level
 from burstmamba.correspondence.noise import BLUR, Noise, common_noise, measure_noise
 from burstmamba.errors import InputError
 
@@ -28,6 +31,29 @@ def test_moving_object_is_followed(moving_scene, method):
     seen = moving_scene.visible
     assert error[1:][(moving_scene.moving & seen)[1:]].median() < 0.3
     assert error[1:][(~moving_scene.moving & seen)[1:]].median() < 0.1
+
+
+@pytest.mark.parametrize("method", ["dense", "auto"])
+def test_moving_object_is_followed_at_reduced_size(moving_scene, method, monkeypatch):
+    """Frames beyond the bound: the flow of the small planes is added to the global motion at full size."""
+    monkeypatch.setattr(estimation, "luma", partial(luma, longest_side=72))
+    found = estimate_correspondence(moving_scene.burst, method)
+    for estimated, truth, moving, seen in (
+        (found.to_frame[0], moving_scene.to_frame, moving_scene.moving, moving_scene.visible),
+        (found.to_keyframe[0], moving_scene.to_keyframe, *_in_frames(moving_scene)),
+    ):
+        error = end_point_error(estimated, truth)[1:]
+        moving = moving.expand_as(seen)[1:]
+        assert error[moving & seen[1:]].median() < 0.6
+        assert error[~moving & seen[1:]].median() < 0.2
+
+
+def _in_frames(scene) -> tuple[torch.Tensor, torch.Tensor]:
+    """The object and the pixels with a counterpart in the keyframe, in the frames' views (l, h, w)."""
+    h, w = scene.burst.size
+    there = sample_at(scene.moving.float().expand(len(scene.burst), 1, h, w), scene.to_keyframe)[:, 0]
+    inside = torch.stack([in_view(m) for m in scene.to_keyframe])
+    return there > 0.99, inside & ((there > 0.99) | (there < 0.01))
 
 
 def test_homography_alone_does_not_follow_but_knows(moving_scene):
