@@ -42,7 +42,7 @@ def align(
     for note in (*loaded.notes, *alignment.notes):
         console.print(note, markup=False, highlight=False)
     if save_maps is not None:
-        write_maps(save_maps, alignment.correspondence)
+        write_maps(save_maps, alignment.maps_of_all_frames())
         console.print(f"maps: {save_maps}", markup=False, highlight=False)
     if out is not None:
         write_report(alignment, out)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import torch
 
 from burstmamba.burst import Burst
 from burstmamba.correspondence import confidence as trust
@@ -62,6 +63,19 @@ class Alignment:
     """Every frame, kept or not, keyframe first."""
     notes: tuple[str, ...]
     """Sentences a user should read."""
+
+    def maps_of_all_frames(self) -> Correspondence:
+        """Maps that fit the burst as it was given, keyframe first: those left out have no motion and confidence 0."""
+        kept = [i for i, frame in enumerate(self.frames) if frame.kept]
+        maps = self.correspondence
+        confidence = torch.ones_like(maps.to_frame[:, :, :1]) if maps.confidence is None else maps.confidence
+        if len(kept) == len(self.frames):
+            return Correspondence(maps.to_frame, maps.to_keyframe, confidence)
+        whole = []
+        for part in (maps.to_frame, maps.to_keyframe, confidence):
+            whole.append(part.new_zeros(1, len(self.frames), *part.shape[2:]))
+            whole[-1][:, kept] = part
+        return Correspondence(*whole)
 
 
 def align_burst(

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from correspondence_scenes import end_point_error
+from correspondence_scenes import end_point_error, procedural_photo, render
 from PIL import Image
 
 from burstmamba.burst import Burst, Camera
@@ -161,6 +161,25 @@ def test_command(tmp_path, still_scene):
     assert (tmp_path / "report/report.json").exists()
     error = end_point_error(load_maps(maps).to_frame[0], still_scene.to_frame[:3])
     assert error.median() < 0.05
+
+
+def test_saved_maps_fit_the_burst_they_came_from(tmp_path, still_scene):
+    """Also when a frame was left out: it is left out again."""
+    folder, maps = tmp_path / "burst", tmp_path / "maps.safetensors"
+    folder.mkdir()
+    stranger = render(procedural_photo(560, 77), seed=1, frames=1, size=112).burst.frames[0]
+    for i, frame in enumerate((*still_scene.burst.frames[:2], stranger, still_scene.burst.frames[2])):
+        Image.fromarray((frame * 255).round().byte().permute(1, 2, 0).numpy()).save(folder / f"{i}.png")
+    first = run(str(folder), "--save-maps", str(maps))
+    assert first.returncode == 0, first.stderr
+    assert "2.png is left out: it does not show the keyframe's scene" in first.stdout
+    assert load_maps(maps).to_frame.shape == (1, 4, 2, 112, 112)
+    assert load_maps(maps).confidence[0, 2].max() == 0
+    second = run(str(folder), "--method", str(maps), "-o", str(tmp_path / "report"))
+    assert second.returncode == 0, second.stderr
+    frames = json.loads((tmp_path / "report/report.json").read_text())["frames"]
+    assert [f["kept"] for f in frames] == [True, True, False, True]
+    assert all(f["model"] == "given" for f in frames)
 
 
 def test_command_errors(tmp_path):
