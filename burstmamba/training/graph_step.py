@@ -3,9 +3,11 @@
 # pyright: reportPrivateImportUsage=false
 from __future__ import annotations
 
+import copy
 import logging
 import warnings
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
 import torch
@@ -42,21 +44,33 @@ class GraphStep(TrainStep):
             examples: makes a real batch for each burst length that will come.
         """
         self.graphs, self.buffers = {}, {}
-        compile_blocks(self.model)
-        pool = torch.cuda.graph_pool_handle()
+        found = sorted(examples(), key=lambda inputs: -inputs.frames.shape[1])
+        self.buffers = {example.frames.shape[1]: example.clone() for example in found}
         with self.preserved():
+            with ThreadPoolExecutor(1) as beside:
+                launched = beside.submit(self.launch_once, copy.deepcopy(self.model), found[0])
+                compile_blocks(self.model)
+                for inputs in self.buffers.values():
+                    self.warm_up(inputs)
+                launched.result()
+            pool = torch.cuda.graph_pool_handle()
             # The longest first: the others then fit into the memory that it took.
-            for example in sorted(examples(), key=lambda inputs: -inputs.frames.shape[1]):
-                length = example.frames.shape[1]
-                self.buffers[length] = example.clone()
-                self.warm_up(self.buffers[length])
+            for length, inputs in self.buffers.items():
                 for parameter in self.trainable:
                     parameter.grad = None
                 graph = torch.cuda.CUDAGraph()
                 with torch.cuda.graph(graph, pool=pool):
-                    self.compute(self.buffers[length])
+                    self.compute(inputs)
                 self.graphs[length] = graph
                 logger.info("captured the step for L = %d", length)
+
+    def launch_once(self, model: nn.Module, inputs: Inputs) -> None:
+        """Forward and backward of a copy of the model, so that Triton compiles its kernels while blocks are traced."""
+        with torch.cuda.device(self.device), torch.cuda.stream(torch.cuda.Stream()):
+            with self.autocast():
+                output = model(inputs.frames, inputs.correspondence)
+            output.float().mean().backward()
+            torch.cuda.synchronize()
 
     def warm_up(self, inputs: Inputs) -> None:
         """Run the body on a side stream, so that kernels are compiled and libraries set up before the capture."""

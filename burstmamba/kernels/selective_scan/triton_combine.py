@@ -1,4 +1,4 @@
-"""Triton sums: over paths with the skip D·x folded in, and of the shares of dB and dC."""
+"""Triton sums: over paths with the skip D·x folded in, and of the shares of the other gradients."""
 
 from __future__ import annotations
 
@@ -53,3 +53,19 @@ def sum_shares(dBC, dB, dC, rows, blocks, N: tl.constexpr, NP: tl.constexpr, ROW
         total += tl.load(dBC + (row + block * rows) * (2 * NP) + number, mask=row < rows, other=0.0)
     tl.store(dB + row * N + number, total, mask=(row < rows) & (number < N))
     tl.store(dC + row * N + number - NP, total, mask=(row < rows) & (number >= NP) & (number < NP + N))
+
+
+@triton.jit
+def sum_parameters(parts, dA, dbias, rows, columns, N: tl.constexpr, ROWS_BLOCK: tl.constexpr, BLOCK: tl.constexpr):
+    """dA (k·d, N) and dbias (k·d) from the shares of all programs, parts (rows, k·d·(N + 1)), in a fixed order."""
+    column = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    row = tl.arange(0, ROWS_BLOCK)[:, None]
+    total = tl.zeros((ROWS_BLOCK, BLOCK), dtype=tl.float32)
+    for first in range(0, rows, ROWS_BLOCK):
+        mask = (row + first < rows) & (column < columns)[None, :]
+        total += tl.load(parts + (row + first).to(tl.int64) * columns + column[None, :], mask=mask, other=0.0)
+    total = tl.sum(total, axis=0)
+    channel = column // (N + 1)
+    n = column % (N + 1)
+    tl.store(dA + channel * N + n, total, mask=(column < columns) & (n < N))
+    tl.store(dbias + channel, total, mask=(column < columns) & (n == N))

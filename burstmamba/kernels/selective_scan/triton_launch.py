@@ -10,7 +10,7 @@ import triton
 from torch import Tensor
 
 from burstmamba.kernels.selective_scan.layout import empty_in_order, flat, strides
-from burstmamba.kernels.selective_scan.triton_combine import combine_paths, sum_shares
+from burstmamba.kernels.selective_scan.triton_combine import combine_paths, sum_parameters, sum_shares
 from burstmamba.kernels.selective_scan.triton_walk import carry, gather_backward, walk_backward, walk_forward
 
 SHORT = 16
@@ -29,10 +29,10 @@ class Tuning:
     unroll: int = 4
     """Tokens between two saved states, and tokens whose states live in registers in the backward walk."""
     short_elements: int = 768
-    short_backward_elements: int = 256
+    short_backward_elements: int = 512
     short_unroll: int = 5
     """The same three for short paths."""
-    programs: int = 16
+    programs: int = 14
     """Programs a multiprocessor should get before a path is cut into chunks."""
     backward_programs: int = 8
     workers: int = 32
@@ -182,8 +182,7 @@ def scan_backward(problem: Problem, saved: Tensor, dy: Tensor, tuning: Tuning | 
     fp32 = {"dtype": torch.float32, "device": x.device}
     dx_parts = torch.empty(problem.walks, tokens, channels, dtype=x.dtype, device=x.device)
     ddelta = empty_in_order(problem.delta)
-    dA = torch.empty(workers * chunks, *problem.A.shape, **fp32)
-    dbias = torch.empty(workers * chunks, *problem.bias.shape, **fp32)
+    dAb = torch.empty(workers * chunks, paths, channels, constants["N"] + 1, **fp32)
     dBC = torch.empty(blocks, problem.walks, tokens, 2 * constants["NP"], **fp32)
     starts = dy
     if chunks > 1:
@@ -201,7 +200,7 @@ def scan_backward(problem: Problem, saved: Tensor, dy: Tensor, tuning: Tuning | 
         carry_on(problem, constants, ends, starts, durations, chunks, backward=True)
     walk_backward[(blocks * paths * chunks * workers,)](
         x, problem.delta, problem.A, problem.B, problem.C, problem.bias, problem.weight_or_any,
-        dy, saved, starts, dx_parts, ddelta, dA, dBC, dbias,
+        dy, saved, starts, dx_parts, ddelta, dBC, dAb,
         *problem.input_strides(), strides(dy, 2), strides(ddelta, 3),
         problem.sequences, x.shape[1], paths, problem.packed_codes, chunks, chunk_segments,
         x.shape[2], x.shape[3], tokens, channels, segments,
@@ -215,7 +214,12 @@ def scan_backward(problem: Problem, saved: Tensor, dy: Tensor, tuning: Tuning | 
     sum_shares[(triton.cdiv(rows, 64),)](
         dBC, dB, dC, rows, blocks, N=constants["N"], NP=constants["NP"], ROWS_BLOCK=64, num_warps=4
     )
-    return dx, ddelta, dA.sum(0), dB, dC, dD, dbias.sum(0)
+    dA, dbias = torch.empty(problem.A.shape, **fp32), torch.empty(problem.bias.shape, **fp32)
+    columns = dAb[0].numel()
+    sum_parameters[(triton.cdiv(columns, 32),)](
+        dAb, dA, dbias, dAb.shape[0], columns, N=constants["N"], ROWS_BLOCK=64, BLOCK=32, num_warps=4
+    )
+    return dx, ddelta, dA, dB, dC, dD, dbias
 
 
 def carry_on(

@@ -287,7 +287,7 @@ def load_driven(
 
 @triton.jit
 def walk_backward(
-    x, delta, A, B, C, bias, weight, dy, saved, starts, dx, ddelta, dA, dBC, dbias,
+    x, delta, A, B, C, bias, weight, dy, saved, starts, dx, ddelta, dBC, dAb,
     x_strides, delta_strides, B_strides, C_strides, weight_strides, dy_strides, ddelta_strides,
     sequences, pixels, paths, path_codes, chunks, chunk_segments, rows, columns, tokens, channels, segments,
     N: tl.constexpr, NP: tl.constexpr, BLOCK: tl.constexpr, UNROLL: tl.constexpr,
@@ -296,8 +296,8 @@ def walk_backward(
     """Walk one chunk of a path backwards, sequence after sequence, the states of a segment at a time in registers.
 
     They are recomputed from the saved ones. starts: as in `walk_forward`, the gradient that later chunks send to this
-    one's last state. dx: (b·p, k, t, d) in grid order. dA: (workers, chunks, k, d, n). dbias: (workers, chunks, k, d).
-    dBC: (blocks, b·p, k, t, 2·NP), the share of each block of channels.
+    one's last state. dx: (b·p, k, t, d) in grid order. dBC: (blocks, b·p, k, t, 2·NP), the share of each
+    block of channels. dAb: (workers, chunks, k, d, n + 1), dA and after it dbias.
     """
     GROUPS: tl.constexpr = BLOCK // LANES
     KEEP: tl.constexpr = UNROLL * N * GROUPS <= KEPT
@@ -354,6 +354,13 @@ def walk_backward(
                 N * GROUPS,
             )
             places, token = segment_places(token, begin + UNROLL - 1, stride, tokens, True, UNROLL, WIDE)
+            # Before the stores, behind which loads would have to wait.
+            dys = ()
+            Cs = ()
+            for u in tl.static_range(UNROLL):
+                end = tl.where(begin + u < tokens, channels, 0)
+                dys = dys + (load_channels(dy_p + places[u] * dy_strides[2], d, end, GROUPS),)
+                Cs = Cs + load_channels(C_p + places[u] * C_strides[3], lane, N, 1)
             factors = ()
             decayed = ()
             for u in tl.static_range(UNROLL):
@@ -374,9 +381,9 @@ def walk_backward(
                     x_p, delta_p, weight_p, x_strides, delta_strides, weight_strides, at, shift, d, channels,
                     GROUPS, HAS_WEIGHT,
                 )  # fmt: skip
-                dy_t = to_float(load_channels(dy_p + at * dy_strides[2], d, end, GROUPS), GROUPS)
+                dy_t = to_float(dys[u], GROUPS)
                 B_t = spread(tl.load(B_p + at * B_strides[3] + lane, mask=lane < N, other=0.0), lane, N)
-                C_t = spread(tl.load(C_p + at * C_strides[3] + lane, mask=lane < N, other=0.0), lane, N)
+                C_t = spread(Cs[u], lane, N)
                 factor = factors[u] if KEEP else decay_factors(steps, decay, N, GROUPS)
                 gradient, dA_sum, d_driven, d_rate, shares = retreat(
                     decayed[u], factor, gradient, dA_sum, steps, driven, dy_t, decay, B_t, C_t, N, NP, GROUPS
@@ -394,9 +401,8 @@ def walk_backward(
                 total = sum_lanes(shares, lane, 2 * NP)
                 tl.store(dBC_p + at * (2 * NP) + number, total, mask=number < tl.where(live, 2 * NP, 0))
     place = ((worker * chunks + chunk) * paths + path) * channels
-    for i in tl.static_range(N * GROUPS):
-        c = d + LANES * (i // N)
-        tl.store(dA + (place + c) * N + i % N, dA_sum[i], mask=c < channels)
     for g in tl.static_range(GROUPS):
         c = d + LANES * g
-        tl.store(dbias + place + c, dbias_sum[g], mask=c < channels)
+        for n in tl.static_range(N):
+            tl.store(dAb + (place + c) * (N + 1) + n, dA_sum[g * N + n], mask=c < channels)
+        tl.store(dAb + (place + c) * (N + 1) + N, dbias_sum[g], mask=c < channels)
