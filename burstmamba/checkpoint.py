@@ -100,7 +100,7 @@ def load_checkpoint(path: str | Path, device: torch.device | str = "cpu") -> Bur
     config = file.config
     if not any(name.startswith("burst.") for name in file.weights):
         config = config.single()
-    # Not on `meta`, whose arithmetic imports half of torch for two seconds; the caller's random numbers are kept.
+    # Not on `meta`, whose arithmetic imports torch's compiler for two seconds; the caller's random numbers are kept.
     with torch.random.fork_rng(devices=[]):
         model = BurstMamba(config)
     expected = model.state_dict()

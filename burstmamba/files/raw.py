@@ -103,7 +103,12 @@ def peek_raw(path: Path, max_pixels: int = MAX_PIXELS) -> tuple[tuple[int, int],
 @contextmanager
 def _opened(path: Path) -> Iterator[Any]:
     """A RAW file open in LibRaw; what LibRaw reports becomes one sentence that names the file."""
-    opening_bytes(path)
+    magic = opening_bytes(path)
+    if path.suffix.lower() == ".raw" and magic[:2] not in (b"II", b"MM"):  # LibRaw would guess from the file's size
+        raise InputError(
+            f"{path.name} has no header that says what it is; in Python, give its size and levels to read_burst as "
+            "HeaderlessRaw."
+        )
     try:
         import rawpy
     except ImportError:
@@ -111,8 +116,7 @@ def _opened(path: Path) -> Iterator[Any]:
     try:
         raw = rawpy.imread(str(path))
     except rawpy.LibRawError:
-        hint = "give its size and levels as HeaderlessRaw" if path.suffix.lower() == ".raw" else "leave it out"
-        raise InputError(f"{path.name} is not a RAW file that LibRaw reads; {hint}.") from None
+        raise InputError(f"{path.name} is not a RAW file that LibRaw reads; leave it out.") from None
     try:
         with raw:
             yield raw

@@ -271,6 +271,8 @@ def check_fits(model: nn.Module, burst: Burst, *, ensemble: bool, tile: int | No
         raise InputError(
             f"expected a model with a ModelConfig, got {type(model).__name__}; use load_model or BurstMamba."
         )
+    if not isinstance(burst, Burst):
+        raise InputError(f"expected a Burst, got {type(burst).__name__}; use load_burst or Burst.from_arrays.")
     mosaic = burst.camera.cfa is not None
     if mosaic and config.in_channels != 1:
         raise InputError(

@@ -106,9 +106,10 @@ def test_errors(tmp_path, mosaic, write_dng):
     (tmp_path / "cut.dng").write_bytes(whole[: len(whole) // 2])
     with pytest.raises(InputError, match=r"cut\.dng is cut off or damaged"):
         load_burst(tmp_path / "cut.dng")
-    (tmp_path / "dump.raw").write_bytes(bytes(100))
-    with pytest.raises(InputError, match="give its size and levels as HeaderlessRaw"):
-        load_burst(tmp_path / "dump.raw")
+    for size in (2 * 768 * 512, 100):  # the first is a size that LibRaw takes for a certain camera's
+        (tmp_path / "dump.raw").write_bytes(bytes(size))
+        with pytest.raises(InputError, match=r"dump\.raw has no header .* give its size and levels .* HeaderlessRaw"):
+            load_burst(tmp_path / "dump.raw")
     with pytest.raises(InputError, match=r"has 100 bytes where 8×8 16-bit samples take 128"):
         read_burst(tmp_path / "dump.raw", headerless=HeaderlessRaw(8, 8, "RGGB", 0, 4095))
     with pytest.raises(InputError, match="white level above its black level"):

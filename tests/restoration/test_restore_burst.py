@@ -212,10 +212,13 @@ def test_progress_and_report():
 @pytest.mark.parametrize("crop", [None, Box(20, 30, 60, 64)])
 def test_the_estimate_is_about_right(crop):
     class Slow(LocalNetwork):
-        """Takes a time in proportion to the window's area."""
+        """Takes a time in proportion to the window's area, and half a second at first."""
+
+        begun = False
 
         def forward(self, frames, maps):
-            time.sleep(5e-6 * frames.shape[-2] * frames.shape[-1])
+            time.sleep(5e-6 * frames.shape[-2] * frames.shape[-1] + 0.5 * (not self.begun))
+            self.begun = True
             return super().forward(frames, maps)
 
     burst, maps = moving_burst()
@@ -246,6 +249,8 @@ def test_progress_inside_a_window_can_stop_the_work():
 def test_errors():
     with pytest.raises(InputError, match="use load_model or BurstMamba"):
         restore_burst(nn.Identity(), Burst(torch.rand(1, 3, 8, 8)))
+    with pytest.raises(InputError, match=r"expected a Burst, got Tensor; use load_burst or Burst\.from_arrays"):
+        restore_burst(LocalNetwork(), torch.rand(2, 3, 8, 8))
     burst, maps = moving_burst(h=30, w=30)
     with pytest.raises(InputError, match="reads RAW mosaics and the burst is RGB"):
         restore_burst(LocalNetwork(in_channels=1), burst)
