@@ -1,6 +1,6 @@
 """Correspondence of many bursts, estimated once on all CPU cores and kept on disk.
 
-A file's name is a hash of the frames and the method, so changed bursts are never given old maps.
+A file's name is a hash of the frames, the method and the estimators' source, so nothing is ever given old maps.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
+from functools import cache
 from multiprocessing import get_context
 from pathlib import Path
 
@@ -24,8 +25,14 @@ from burstmamba.correspondence.field import Correspondence
 
 log = logging.getLogger(__name__)
 
-FORMAT = "1"
-"""Part of every file's name: raised when the estimators or this format change."""
+
+@cache
+def estimators() -> str:
+    """A hash of the estimators' source."""
+    import burstmamba.correspondence
+
+    files = sorted(Path(burstmamba.correspondence.__path__[0]).glob("*.py"))
+    return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()
 
 
 @dataclass(frozen=True)
@@ -51,7 +58,7 @@ class AlignmentCache:
 
     def path(self, burst: Burst, method: str) -> Path:
         """Where the maps of this burst by this method are kept."""
-        digest = hashlib.sha256(f"{FORMAT} {method} {tuple(burst.frames.shape)} {burst.camera.cfa}".encode())
+        digest = hashlib.sha256(f"{estimators()} {method} {tuple(burst.frames.shape)} {burst.camera.cfa}".encode())
         digest.update(burst.frames.float().contiguous().numpy().tobytes())
         return self.folder / f"{method}-{digest.hexdigest()[:20]}.safetensors"
 

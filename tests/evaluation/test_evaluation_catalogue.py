@@ -141,6 +141,9 @@ def test_maps_are_estimated_once(tmp_path, monkeypatch):
     changed = Burst(burst.frames * 0.9)
     assert cache.path(changed, "homography") != cache.path(burst, "homography")
     assert cache.path(burst, "dense") != cache.path(burst, "homography")
+    before = cache.path(burst, "homography")
+    monkeypatch.setattr(module, "estimators", lambda: "changed")
+    assert cache.path(burst, "homography") != before  # maps of older estimators are not used
 
 
 def test_first_frames_of_an_aligned_burst(tmp_path):
