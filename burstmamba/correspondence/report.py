@@ -17,7 +17,7 @@ from torch import Tensor
 
 from burstmamba.burst import Burst
 from burstmamba.correspondence.align import Alignment
-from burstmamba.correspondence.field import sample_at
+from burstmamba.correspondence.field import pixel_grid, sample_at
 from burstmamba.correspondence.light import encode_srgb
 
 PICTURE_SIDE = 480
@@ -41,9 +41,11 @@ def write_report(alignment: Alignment, folder: Path) -> list[Path]:
     if maps.confidence is not None:
         trust = F.interpolate(maps.confidence[0].float(), frames.shape[-2:], mode="bilinear")[:, 0]
     names = alignment.burst.names
+    longest = float(flow.norm(dim=1).max())
+    flows = [*(flow_picture(f, longest) for f in flow), colour_wheel(frames.shape[-2], frames.shape[-1])]
     images = {
         "motion.png": motion_plot(alignment),
-        "flow.png": contact_sheet([flow_picture(f, float(flow.norm(dim=1).max())) for f in flow], names),
+        "flow.png": contact_sheet(flows, (*names, f"up to {factor * longest:.1f} px")),
         "residual.png": contact_sheet([heat_picture(r / 0.2) for r in residual], names),
         "confidence.png": contact_sheet([heat_picture(c) for c in trust], names),
     }
@@ -92,6 +94,13 @@ def flow_picture(flow: Tensor, longest: float) -> np.ndarray:
     saturation = np.clip(np.hypot(x, y) / max(longest, 1e-6) * 255, 0, 255).astype(np.uint8)
     wheel = np.stack((hue, saturation, np.full_like(hue, 255)), -1)
     return cv2.cvtColor(wheel, cv2.COLOR_HSV2RGB)
+
+
+def colour_wheel(height: int, width: int) -> np.ndarray:
+    """The key to flow pictures: a disc whose points have the colour of the flow from its centre to them."""
+    radius = max(min(height, width) / 2 - 1, 1)
+    spokes = pixel_grid(torch.empty(height, width))[0] - torch.tensor([width - 1, height - 1]).view(2, 1, 1) / 2
+    return flow_picture(spokes * (spokes.norm(dim=0) <= radius), radius)
 
 
 def heat_picture(values: Tensor) -> np.ndarray:

@@ -17,7 +17,7 @@ from PIL import Image
 from burstmamba.burst import Burst, Camera
 from burstmamba.correspondence import Correspondence, align_burst, estimate_correspondence, load_maps, save_maps
 from burstmamba.correspondence.raft import load_raft, torchvision_keys
-from burstmamba.correspondence.report import flow_picture, pictures, write_report
+from burstmamba.correspondence.report import colour_wheel, flow_picture, pictures, write_report
 from burstmamba.errors import InputError
 
 RAFT_SMALL = Path(__file__).parents[3] / "shared/data/weights/raft-small.safetensors"
@@ -118,6 +118,15 @@ def test_flow_picture_colours():
     assert picture[0, 1].tolist() == [255, 0, 0]
     assert picture[0, 2].tolist() == [0, 255, 255]
     assert picture[0, 3].argmin() == 2 and picture[0, 3].argmax() == 1
+
+
+def test_colour_wheel_is_the_key():
+    wheel = colour_wheel(21, 31)
+    assert wheel.shape == (21, 31, 3)
+    assert wheel[10, 15].tolist() == wheel[0, 0].tolist() == [255, 255, 255]
+    right = flow_picture(torch.tensor([9.0, 0.0]).view(2, 1, 1), 9.5)[0, 0]
+    assert wheel[10, 24].tolist() == pytest.approx(right.tolist(), abs=16)
+    assert wheel[10, 24].argmax() == 0 and wheel[10, 6].argmin() == 0
 
 
 def test_report(tmp_path, moving_scene):
