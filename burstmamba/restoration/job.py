@@ -298,7 +298,7 @@ def describe(report: JobReport) -> list[str]:
 
 def duration(seconds: float) -> str:
     """Seconds in words that fit their size."""
-    if seconds < 90:
+    if seconds < 150:
         return f"{max(seconds, 1):.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
 

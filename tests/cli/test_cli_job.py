@@ -2,10 +2,11 @@
 
 import json
 
+import cv2
 import numpy as np
 import pytest
 import torch
-from PIL import Image
+from PIL import Image, ImageCms
 from restore_runs import scene, tiny_checkpoint, write_burst, write_dng_burst
 from torch import nn
 
@@ -68,6 +69,41 @@ def test_every_format_is_written(interpolation, burst, tmp_path, ending):
     run_job(burst, tmp_path / f"out.{ending}")
     reference = np.asarray(Image.open(burst / "shot 0.png").resize((192, 160), Image.Resampling.BICUBIC)).astype(float)
     assert np.abs(picture(tmp_path / f"out.{ending}") - reference).mean() < 6
+
+
+@pytest.mark.parametrize("ending", ["png", "tif", "jpg", "webp", "avif"])
+def test_exif_profile_and_orientation_are_kept(interpolation, tmp_path, ending):
+    profile = ImageCms.ImageCmsProfile(ImageCms.createProfile("sRGB")).tobytes()
+    frames = tmp_path / "shots"
+    frames.mkdir()
+    exif = Image.Exif()
+    exif[0x0112], exif[0x0110] = 6, "Acme Testcam"
+    exif[0x8769] = {0x829A: 0.01, 0x9003: "2024:05:06 07:08:09"}
+    whole = scene(56, 64)
+    for i in range(2):
+        shot = Image.fromarray(whole[i : i + 40, i : i + 48])
+        shot.save(frames / f"{i}.jpg", exif=exif, icc_profile=profile, quality=95)
+    run_job(frames, tmp_path / f"out.{ending}")
+    with Image.open(tmp_path / f"out.{ending}") as restored:
+        assert restored.size == (160, 192)  # upright: the frames lie on their side
+        found = restored.getexif()
+        assert found[0x0110] == "Acme Testcam" and found.get(0x0112, 1) == 1
+        assert found.get_ifd(0x8769)[0x9003] == "2024:05:06 07:08:09"
+        assert restored.info["icc_profile"] == profile
+
+
+def test_the_best_frames_of_a_long_clip(interpolation, tmp_path):
+    clip, whole = tmp_path / "a clip.mp4", scene(80, 120)
+    writer = cv2.VideoWriter(str(clip), cv2.VideoWriter_fourcc(*"mp4v"), 30, (64, 48))
+    if not writer.isOpened():
+        pytest.skip("this OpenCV cannot write MP4")
+    for i in range(40):
+        y, x = i % 7, i % 11
+        writer.write(np.ascontiguousarray(whole[y : y + 48, x : x + 64, ::-1]))
+    writer.release()
+    report = run_job(clip, None, JobSettings(burst_length=5))
+    assert len(report.frames) == 5 and report.keyframe == "a clip.mp4#0"
+    assert any(note.startswith("the best 5 of") and "by sharpness and overlap" in note for note in report.notes)
 
 
 @pytest.mark.parametrize("cfa", ["RGGB", "BGGR", "GRBG", "GBRG"])
