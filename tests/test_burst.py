@@ -37,3 +37,16 @@ def test_errors():
     ):
         with pytest.raises(InputError, match=message):
             Burst.from_arrays(pictures)
+
+
+@pytest.mark.parametrize("kind", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
+def test_one_value_that_is_not_finite(kind, value):
+    """It is found wherever it lies, at both ends of a frame and among values of any size."""
+    for place in ((1, 0, 0, 0), (1, 1, 7, 5), (0, 2, 16, 20)):
+        frames = torch.rand(2, 3, 17, 21).to(kind)
+        frames[0, 0, 0, :2] = torch.tensor([-6e4, 6e4])
+        Burst(frames)
+        frames[place] = value
+        with pytest.raises(InputError, match="NaN or infinite"):
+            Burst(frames)
