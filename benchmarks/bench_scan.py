@@ -85,32 +85,18 @@ def time_case(case: Case, backend: str, device: torch.device, dtype: torch.dtype
     return row
 
 
-def variants() -> dict[str, dict[str, int | str]]:
+def variants() -> dict[str, dict[str, int]]:
     """Tunings worth a try, by name; each shows its difference from the default."""
     return {
         "default": {},
-        "forward block*2": {"elements": 512},
-        "backward block*2": {"backward_elements": 512},
-        "unroll 8": {"unroll": 8},
-        "block*2 unroll 8": {"elements": 512, "backward_elements": 512, "unroll": 8},
-        "short block/2": {"short_elements": 256, "short_backward_elements": 256},
-        "short unroll 4": {"short_unroll": 4},
-        "programs 16": {"programs": 16, "workers": 16},
-        **lanes_variants(),
-    }
-
-
-def lanes_variants() -> dict[str, dict[str, int | str]]:
-    """The form in lanes; so many elements make 32, 64 or 96 channels a warp, as states and channels allow."""
-    lanes = {"form": "lanes", "elements": 768, "short_elements": 768, "short_backward_elements": 256}
-    return {
-        "lanes 96-32": lanes,
-        "lanes 32": lanes | {"elements": 256, "short_elements": 256},
-        "lanes 96-96 unroll 2": lanes | {"backward_elements": 768, "unroll": 2},
-        "lanes 64-64 of 16 unroll 2": lanes | {"elements": 1024, "backward_elements": 1024, "unroll": 2},
-        "lanes 96-32 unroll 2": lanes | {"unroll": 2, "short_unroll": 4},
-        "lanes 96-32 unroll 8": lanes | {"unroll": 8, "short_unroll": 5},
-        "lanes 96-32 programs 16": lanes | {"programs": 16, "workers": 16},
+        "one group": {"elements": 256, "backward_elements": 256, "short_elements": 256, "short_backward_elements": 256},
+        "registers 48": {"registers": 48, "short_registers": 64},
+        "registers 96": {"registers": 96, "short_registers": 112},
+        "programs 8": {"programs": 8},
+        "programs 32": {"programs": 32},
+        "backward programs 4": {"backward_programs": 4},
+        "backward programs 16": {"backward_programs": 16},
+        "workers 16": {"workers": 16},
     }
 
 
@@ -122,9 +108,9 @@ def compile_variant(name: str) -> None:
 
 
 def tune(name: str) -> None:
-    from burstmamba.kernels.selective_scan import triton_launch, triton_op
+    from burstmamba.kernels.selective_scan import triton_launch
 
-    triton_launch.TUNING = triton_op.TUNING = replace(triton_launch.Tuning(), **variants()[name])
+    triton_launch.TUNING = replace(triton_launch.Tuning(), **variants()[name])
 
 
 def main() -> None:

@@ -3,19 +3,17 @@
 # pyright: reportPrivateImportUsage=false
 from __future__ import annotations
 
-import copy
 import logging
 import warnings
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
 import torch
-import torch._dynamo
 from torch import Tensor, nn
 
 from burstmamba.model.burst_stream import BurstStage
 from burstmamba.model.keyframe_stream import Block
+from burstmamba.training import precompile
 from burstmamba.training.step import Inputs, TrainStep
 
 logger = logging.getLogger(__name__)
@@ -25,6 +23,8 @@ WARM_UP_STEPS = 3
 
 def compile_blocks(model: nn.Module) -> None:
     """Fuse what lies between the matrix products and scans of each repeated block; equal blocks compile once."""
+    import torch._dynamo  # two seconds that a run without a GPU need not spend
+
     torch._dynamo.config.recompile_limit = 64  # one for each burst length and block
     for module in model.modules():
         if isinstance(module, Block | BurstStage):
@@ -47,12 +47,12 @@ class GraphStep(TrainStep):
         found = sorted(examples(), key=lambda inputs: -inputs.frames.shape[1])
         self.buffers = {example.frames.shape[1]: example.clone() for example in found}
         with self.preserved():
-            with ThreadPoolExecutor(1) as beside:
-                launched = beside.submit(self.launch_once, copy.deepcopy(self.model), found[0])
-                compile_blocks(self.model)
-                for inputs in self.buffers.values():
-                    self.warm_up(inputs)
-                launched.result()
+            if self.processes.first:
+                batch, length, _, patch, _ = found[0].frames.shape
+                self.compiling = precompile.start(self.recipe.model, batch, patch, length)
+            compile_blocks(self.model)
+            for inputs in self.buffers.values():
+                self.warm_up(inputs)
             pool = torch.cuda.graph_pool_handle()
             # The longest first: the others then fit into the memory that it took.
             for length, inputs in self.buffers.items():
@@ -63,14 +63,6 @@ class GraphStep(TrainStep):
                     self.compute(inputs)
                 self.graphs[length] = graph
                 logger.info("captured the step for L = %d", length)
-
-    def launch_once(self, model: nn.Module, inputs: Inputs) -> None:
-        """Forward and backward of a copy of the model, so that Triton compiles its kernels while blocks are traced."""
-        with torch.cuda.device(self.device), torch.cuda.stream(torch.cuda.Stream()):
-            with self.autocast():
-                output = model(inputs.frames, inputs.correspondence)
-            output.float().mean().backward()
-            torch.cuda.synchronize()
 
     def warm_up(self, inputs: Inputs) -> None:
         """Run the body on a side stream, so that kernels are compiled and libraries set up before the capture."""

@@ -10,11 +10,11 @@ from sampling_agreement import SAMPLINGS
 from sampling_agreement import errors as sampling_errors
 from scan_agreement import TINY, Scan, errors, make_inputs, results
 
-from burstmamba.kernels.selective_scan import select_backend, selective_scan, triton_launch, triton_op
+from burstmamba.kernels.selective_scan import select_backend, selective_scan, triton_launch
 
 
 def tuned(**changes: int) -> None:
-    triton_launch.TUNING = triton_op.TUNING = replace(triton_launch.Tuning(), **changes)
+    triton_launch.TUNING = replace(triton_launch.Tuning(), **changes)
 
 
 def main() -> None:
@@ -22,8 +22,10 @@ def main() -> None:
     found = {"scan": {}, "sampling": {}}
     assert select_backend(torch.zeros(1)).name == "triton"
     for scan in TINY:
-        # Forward in blocks of all groups of channels, backward group by group (short paths: two groups together).
-        tuned(elements=96 * scan.n, backward_elements=32 * scan.n, short_backward_elements=64 * scan.n)
+        # Forward in blocks of all groups of channels, backward group by group (short paths: two groups together), four
+        # tokens to a segment, so that few tokens make several chunks.
+        blocks = {"elements": 96 * scan.n, "backward_elements": 32 * scan.n, "short_backward_elements": 64 * scan.n}
+        tuned(**blocks, registers=4 * scan.n, short_registers=8 * scan.n)
         found["scan"][str(scan)] = errors(scan, "triton")
     tuned()
     found["scan"]["default tuning"] = errors(TINY[2], "triton")

@@ -32,7 +32,9 @@ def selective_scan_cpu(
     codes = [CODES[path] for path in paths]
     floats = (tensor.float() for tensor in (x, delta, A, B, C, D, delta_bias))
     weight = None if weight is None else weight.detach().float()
-    return torch.ops.burstmamba.scan_cpu(*floats, weight, codes).to(x.dtype)
+    # A custom operator's first call imports the compiler, two seconds that somebody restoring a picture need not wait.
+    scan = run_forward if torch.is_inference_mode_enabled() else torch.ops.burstmamba.scan_cpu
+    return scan(*floats, weight, codes).to(x.dtype)
 
 
 @torch.library.custom_op("burstmamba::scan_cpu", mutates_args=(), device_types="cpu")
@@ -47,13 +49,7 @@ def scan_cpu(
     weight: Tensor | None,
     codes: Sequence[int],
 ) -> Tensor:
-    arguments, alive = prepare(x, delta, A, B, C, D, delta_bias, weight, codes)
-    out = empty_in_order(x)
-    arguments.point("out", out, strides(out, 2))
-    if out.numel():
-        library().scan_forward(ctypes.byref(arguments))
-    del alive
-    return out
+    return run_forward(x, delta, A, B, C, D, delta_bias, weight, codes)
 
 
 @scan_cpu.register_fake
@@ -93,6 +89,17 @@ def scan_cpu_backward(
 @scan_cpu_backward.register_fake
 def _(x, delta, A, B, C, D, delta_bias, weight, codes, dy):
     return empty_in_order(x), empty_in_order(delta), *(t.new_empty(t.shape) for t in (A, B, C, D[0], delta_bias))
+
+
+def run_forward(x, delta, A, B, C, D, delta_bias, weight, codes) -> Tensor:
+    """The scan itself, for float32 tensors on the CPU."""
+    arguments, alive = prepare(x, delta, A, B, C, D, delta_bias, weight, codes)
+    out = empty_in_order(x)
+    arguments.point("out", out, strides(out, 2))
+    if out.numel():
+        library().scan_forward(ctypes.byref(arguments))
+    del alive
+    return out
 
 
 def prepare(x, delta, A, B, C, D, delta_bias, weight, codes) -> tuple[Arguments, list[Tensor]]:

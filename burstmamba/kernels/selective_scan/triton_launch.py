@@ -26,11 +26,11 @@ class Tuning:
     elements: int = 768
     """State elements (channels × states) of a warp's forward walk, as far as whole groups of 32 channels go."""
     backward_elements: int = 768
-    unroll: int = 4
-    """Tokens between two saved states, and tokens whose states live in registers in the backward walk."""
+    registers: int = 64
+    """States a lane of the backward walk recomputes and keeps: they decide how many tokens lie between saved states."""
     short_elements: int = 768
     short_backward_elements: int = 512
-    short_unroll: int = 5
+    short_registers: int = 80
     """The same three for short paths."""
     programs: int = 14
     """Programs a multiprocessor should get before a path is cut into chunks."""
@@ -40,6 +40,26 @@ class Tuning:
 
 
 TUNING = Tuning()
+
+
+def block_of(channels: int, n: int, elements: int) -> int:
+    """Channels a warp walks: as many groups of 32 as `elements` allow, dividing all groups evenly."""
+    groups = -(-channels // 32)
+    return 32 * max(g for g in range(1, groups + 1) if groups % g == 0 and (g == 1 or 32 * g * n <= elements))
+
+
+def unroll_of(tokens: int, channels: int, n: int, tuning: Tuning | None = None) -> int:
+    """Tokens of a segment: between two saved states, and kept in registers by the backward walk."""
+    tuning = tuning or TUNING
+    short = tokens <= SHORT
+    block = block_of(channels, n, tuning.short_backward_elements if short else tuning.backward_elements)
+    kept = tuning.short_registers if short else tuning.registers
+    return min(8, max(1, kept // (n * block // 32)))
+
+
+def saved_shape(walks: int, tokens: int, channels: int, n: int) -> tuple[int, int, int, int]:
+    """Of the states that a forward walk saves: before every segment but the first, channels in groups of 32."""
+    return walks, -(-tokens // unroll_of(tokens, channels, n)) - 1, *state_shape(channels, n)
 
 
 def state_shape(channels: int, n: int) -> tuple[int, int]:
@@ -103,9 +123,8 @@ class Problem:
 
     def constants(self, elements: int) -> dict[str, int]:
         """The sizes a kernel is compiled for."""
-        n, groups = self.A.shape[-1], triton.cdiv(self.x.shape[-1], 32)
-        together = max(g for g in range(1, groups + 1) if groups % g == 0 and (g == 1 or 32 * g * n <= elements))
-        constants = {"N": n, "NP": triton.next_power_of_2(n), "BLOCK": 32 * together}
+        n = self.A.shape[-1]
+        constants = {"N": n, "NP": triton.next_power_of_2(n), "BLOCK": block_of(self.x.shape[-1], n, elements)}
         return constants | {"WIDE": self.wide, "HAS_WEIGHT": self.weight is not None}
 
     @property
@@ -134,7 +153,7 @@ def scan_forward(problem: Problem, save: bool, tuning: Tuning | None = None) -> 
     tuning = tuning or TUNING
     x, tokens, paths = problem.x, problem.tokens, len(problem.codes)
     channels, short = x.shape[-1], tokens <= SHORT
-    unroll = tuning.short_unroll if short else tuning.unroll
+    unroll = unroll_of(tokens, channels, problem.A.shape[-1], tuning)
     constants = problem.constants(tuning.short_elements if short else tuning.elements)
     blocks = triton.cdiv(channels, constants["BLOCK"])
     segments = triton.cdiv(tokens, unroll)
@@ -173,7 +192,7 @@ def scan_backward(problem: Problem, saved: Tensor, dy: Tensor, tuning: Tuning | 
     tuning = tuning or TUNING
     x, dy, tokens, paths = problem.x, flat(dy, 2), problem.tokens, len(problem.codes)
     channels, short = x.shape[-1], tokens <= SHORT
-    unroll = tuning.short_unroll if short else tuning.unroll
+    unroll = unroll_of(tokens, channels, problem.A.shape[-1], tuning)
     constants = problem.constants(tuning.short_backward_elements if short else tuning.backward_elements)
     blocks = triton.cdiv(channels, constants["BLOCK"])
     segments = triton.cdiv(tokens, unroll)

@@ -12,12 +12,10 @@ from burstmamba.kernels.selective_scan.flops import scan_flops
 from burstmamba.kernels.selective_scan.layout import CODES, empty_in_order
 from burstmamba.kernels.selective_scan.triton_launch import (
     MOST_STATES,
-    SHORT,
-    TUNING,
     Problem,
+    saved_shape,
     scan_backward,
     scan_forward,
-    state_shape,
 )
 
 
@@ -63,11 +61,9 @@ def scan_triton(
 
 @scan_triton.register_fake
 def _(x, delta, A, B, C, D, delta_bias, weight, codes, save):
-    tokens = x.shape[2] * x.shape[3]
-    walks = x.shape[0] * x.shape[1] * len(codes)
-    segments = -(-tokens // (TUNING.short_unroll if tokens <= SHORT else TUNING.unroll))
-    state = state_shape(x.shape[-1], A.shape[-1])
-    return empty_in_order(x), x.new_empty((walks, segments - 1 if save else 0, *state), dtype=torch.float32)
+    walks, tokens = x.shape[0] * x.shape[1] * len(codes), x.shape[2] * x.shape[3]
+    shape = saved_shape(walks, tokens, x.shape[-1], A.shape[-1])
+    return empty_in_order(x), x.new_empty(shape if save else (walks, 0, *shape[2:]), dtype=torch.float32)
 
 
 @torch.library.custom_op("burstmamba::scan_triton_backward", mutates_args=())

@@ -29,6 +29,17 @@ from burstmamba.kernels.selective_scan.triton_steps import (
     zeros,
 )
 
+# Loads and stores here are one number a lane: that a size divides by 16 or is 1 would only mean another compilation.
+SIZES = (
+    "x_strides", "delta_strides", "B_strides", "C_strides", "weight_strides", "dy_strides", "ddelta_strides",
+    "sequences", "pixels", "paths", "path_codes", "chunks", "chunk_length", "chunk_segments", "rows", "columns",
+    "tokens", "channels", "segments",
+)  # fmt: skip
+POINTERS = (
+    "x", "delta", "A", "B", "C", "bias", "weight", "y", "saved", "starts", "ends", "durations",
+    "dy", "dx", "ddelta", "dBC", "dAb",
+)  # fmt: skip
+
 KEPT = tl.constexpr(32)
 """Decay factors a lane keeps for the backward walk; where there are more, it computes them again from Δ."""
 
@@ -68,7 +79,7 @@ def load_weights(weight, token_stride, places, UNROLL: tl.constexpr, HAS_WEIGHT:
     return values
 
 
-@triton.jit
+@triton.jit(do_not_specialize=SIZES, do_not_specialize_on_alignment=POINTERS)
 def walk_forward(
     x, delta, A, B, C, bias, weight, y, saved, starts, ends, durations,
     x_strides, delta_strides, B_strides, C_strides, weight_strides,
@@ -164,7 +175,7 @@ def walk_forward(
             store_states(durations + summary * BLOCK, duration, lane, LANES, GROUPS)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=SIZES, do_not_specialize_on_alignment=POINTERS)
 def carry(
     A, ends, starts, durations, paths, chunks, channels, N: tl.constexpr, NP: tl.constexpr, BACKWARD: tl.constexpr
 ):
@@ -191,7 +202,7 @@ def carry(
         state = after
 
 
-@triton.jit
+@triton.jit(do_not_specialize=SIZES, do_not_specialize_on_alignment=POINTERS)
 def gather_backward(
     delta, A, C, bias, weight, dy, ends, durations,
     delta_strides, C_strides, weight_strides, dy_strides,
@@ -285,7 +296,7 @@ def load_driven(
     return steps, slopes, driven
 
 
-@triton.jit
+@triton.jit(do_not_specialize=SIZES, do_not_specialize_on_alignment=POINTERS)
 def walk_backward(
     x, delta, A, B, C, bias, weight, dy, saved, starts, dx, ddelta, dBC, dAb,
     x_strides, delta_strides, B_strides, C_strides, weight_strides, dy_strides, ddelta_strides,
