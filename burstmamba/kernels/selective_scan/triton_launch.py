@@ -11,6 +11,7 @@ from torch import Tensor
 
 from burstmamba.kernels.selective_scan.layout import empty_in_order, flat, strides
 from burstmamba.kernels.selective_scan.triton_combine import combine_paths, sum_parameters, sum_shares
+from burstmamba.kernels.selective_scan.triton_compile import launch
 from burstmamba.kernels.selective_scan.triton_walk import carry, gather_backward, walk_backward, walk_forward
 
 SHORT = 16
@@ -169,13 +170,14 @@ def scan_forward(problem: Problem, save: bool, tuning: Tuning | None = None) -> 
     programs = blocks * chunks * paths
 
     def walk(summary: bool) -> None:
-        walk_forward[(programs * workers_for(problem, programs, tuning),)](
+        launch(
+            walk_forward, programs * workers_for(problem, programs, tuning),
             x, problem.delta, problem.A, problem.B, problem.C, problem.bias, problem.weight_or_any,
             y, saved, starts, ends, durations, *problem.input_strides(),
             problem.sequences, x.shape[1], paths, problem.packed_codes, chunks, chunk_segments * unroll,
             x.shape[2], x.shape[3], tokens, channels, segments,
             UNROLL=unroll, HAS_START=chunks > 1 and not summary, SAVE=save and not summary, SUMMARY=summary,
-            **constants, num_warps=1, enable_fp_fusion=True,
+            **constants,
         )  # fmt: skip
 
     if chunks > 1:
@@ -209,22 +211,23 @@ def scan_backward(problem: Problem, saved: Tensor, dy: Tensor, tuning: Tuning | 
         starts = torch.empty_like(ends)
         durations = torch.empty(problem.walks, chunks, ends.shape[2], **fp32)
         _, delta_strides, _, C_strides, weight_strides = problem.input_strides()
-        gather_backward[(problem.walks * chunks * blocks,)](
+        launch(
+            gather_backward, problem.walks * chunks * blocks,
             problem.delta, problem.A, problem.C, problem.bias, problem.weight_or_any, dy, ends, durations,
             delta_strides, C_strides, weight_strides, strides(dy, 2),
             x.shape[1], paths, problem.packed_codes, chunks, chunk_segments * unroll,
             x.shape[2], x.shape[3], tokens, channels,
-            UNROLL=unroll, **constants, num_warps=1, enable_fp_fusion=True,
+            UNROLL=unroll, **constants,
         )  # fmt: skip
         carry_on(problem, constants, ends, starts, durations, chunks, backward=True)
-    walk_backward[(blocks * paths * chunks * workers,)](
+    launch(
+        walk_backward, blocks * paths * chunks * workers,
         x, problem.delta, problem.A, problem.B, problem.C, problem.bias, problem.weight_or_any,
         dy, saved, starts, dx_parts, ddelta, dBC, dAb,
         *problem.input_strides(), strides(dy, 2), strides(ddelta, 3),
         problem.sequences, x.shape[1], paths, problem.packed_codes, chunks, chunk_segments,
         x.shape[2], x.shape[3], tokens, channels, segments,
-        UNROLL=unroll, HAS_START=chunks > 1,
-        **constants, num_warps=1, enable_fp_fusion=True,
+        UNROLL=unroll, HAS_START=chunks > 1, **constants,
     )  # fmt: skip
     dx = empty_in_order(x)
     dD = combine(problem, dx_parts, dy, dx, x)
@@ -247,9 +250,10 @@ def carry_on(
 ) -> None:  # fmt: skip
     """Fill `starts` with what each chunk receives from the ones before it (`backward`: after it)."""
     channels = problem.x.shape[-1]
-    carry[(problem.walks * triton.cdiv(channels, 32),)](
+    launch(
+        carry, problem.walks * triton.cdiv(channels, 32),
         problem.A, ends, starts, durations, len(problem.codes), chunks, channels,
-        N=constants["N"], NP=constants["NP"], BACKWARD=backward, num_warps=1, enable_fp_fusion=True,
+        N=constants["N"], NP=constants["NP"], BACKWARD=backward,
     )  # fmt: skip
 
 
