@@ -1,6 +1,8 @@
-"""Time the selective scan: `python benchmarks/bench_scan.py [--device cpu|cuda] [--tune]`.
+"""Time the selective scan: `python benchmarks/bench_scan.py [--device cpu|cuda] [--tune] [--peers]`.
 
-Every backend is first checked against the reference on this device; a backend that fails is not timed.
+Every backend is first checked against the reference on this device; a backend that fails is not timed. Peers are the
+plain PyTorch reference (a loop over tokens), the same compiled by `torch.compile` (short paths alone: longer loops take
+minutes to compile), and the Triton walk that never cuts a path, as a plain loop kernel would be.
 """
 
 from __future__ import annotations
@@ -64,19 +66,21 @@ def check_all(backend: str, device: torch.device, tunings: list[str]) -> None:
             job.result()
 
 
-def time_case(case: Case, backend: str, device: torch.device, dtype: torch.dtype, repeats: int = 15) -> dict:
+def time_case(
+    case: Case, backend: str, device: torch.device, dtype: torch.dtype, repeats: int = 15, scan=selective_scan
+) -> dict:
     """Forward alone, and forward with backward."""
     inputs = make_inputs(case, dtype, device)
 
     def forward() -> None:
         with torch.no_grad():
-            selective_scan(*inputs, paths=case.paths, backend=backend)
+            scan(*inputs, paths=case.paths, backend=backend)
 
     leaves = [tensor.detach().requires_grad_() for tensor in inputs]
     upstream = torch.randn_like(inputs[0])
 
     def both() -> None:
-        y = selective_scan(*leaves, paths=case.paths, backend=backend)
+        y = scan(*leaves, paths=case.paths, backend=backend)
         torch.autograd.grad(y, leaves, upstream)
 
     row = {"case": case.name, "backend": backend, "forward": timed(forward, device, repeats)}
@@ -85,10 +89,35 @@ def time_case(case: Case, backend: str, device: torch.device, dtype: torch.dtype
     return row
 
 
+def time_peers(cases: list[Case], device: torch.device, dtype: torch.dtype) -> list[dict]:
+    """Other ways to run the same scans."""
+    rows = []
+    for case in cases:
+        tokens = case.i * case.j
+        if tokens <= 2500:
+            rows.append(time_case(case, "reference", device, dtype, repeats=3))
+        if tokens <= 16:
+            compiled = torch.compile(selective_scan)
+            rows.append(time_case(case, "reference", device, dtype, scan=compiled) | {"backend": "reference, compiled"})
+        if device.type == "cuda":
+            tune("never cut")
+            rows.append(time_case(case, "triton", device, dtype) | {"backend": "triton, never cut"})
+            tune("default")
+    return rows
+
+
+def matrix_rate(device: torch.device, dtype: torch.dtype) -> float:
+    """Measured operations a second of a large matrix product."""
+    side = 8192 if device.type == "cuda" else 1024
+    a, b = (torch.randn(side, side, dtype=dtype, device=device) for _ in range(2))
+    return 2 * side**3 / (timed(lambda: a @ b, device)["median_ms"] / 1000)
+
+
 def variants() -> dict[str, dict[str, int]]:
     """Tunings worth a try, by name; each shows its difference from the default."""
     return {
         "default": {},
+        "never cut": {"programs": 0, "backward_programs": 0},
         "one group": {"elements": 256, "backward_elements": 256, "short_elements": 256, "short_backward_elements": 256},
         "registers 48": {"registers": 48, "short_registers": 64},
         "registers 96": {"registers": 96, "short_registers": 112},
@@ -117,6 +146,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--tune", action="store_true", help="time variants of the Triton kernels too")
+    parser.add_argument("--peers", action="store_true", help="time other ways to run the same scans")
     parser.add_argument("--only", default="", help="cases whose name contains this")
     args = parser.parse_args()
     device = torch.device(args.device)
@@ -126,7 +156,8 @@ def main() -> None:
         cases = [case for case in cases if case.elements < 60e6]
     names = [b.name for b in BACKENDS if b.unavailable(torch.empty(1, device=device)) is None and b.name != "reference"]
     bandwidth = copy_bandwidth(device)
-    print(f"copy bandwidth {bandwidth / 1e9:.0f} GB/s", flush=True)
+    rate = matrix_rate(device, dtype)
+    print(f"copy bandwidth {bandwidth / 1e9:.0f} GB/s, matrix products {rate / 1e12:.1f} TFLOP/s", flush=True)
     rows = []
     for backend in names:
         tunings = list(variants()) if args.tune and backend == "triton" else ["default"]
@@ -139,14 +170,20 @@ def main() -> None:
             total = row.get("forward_backward", row["forward"])["median_ms"]
             floor = 1000 * (sum(moved) if case.backward else moved[0]) / bandwidth
             row |= {"bytes_forward": moved[0], "bytes_backward": moved[1], "state_updates": case.elements}
-            row |= {"copy_floor_ms": round(floor, 4), "bar_ms": case.bar_ms}
+            row |= {"copy_floor_ms": round(floor, 4), "floor_over_time": round(floor / total, 3), "bar_ms": case.bar_ms}
             rows.append(row)
             print(
                 f"{backend:9} {tuning:26} {case.name:40} forward {row['forward']['median_ms']:8.3f} ms   "
                 f"with backward {total:8.3f} ms   copying alone {floor:6.3f} ms   bar {case.bar_ms}",
                 flush=True,
             )
-    path = write_results(f"scan_{device.type}", device, [{"copy_bytes_per_s": bandwidth}, *rows])
+    if args.peers:
+        for row in time_peers(cases, device, dtype):
+            rows.append(row)
+            total = row.get("forward_backward", row["forward"])["median_ms"]
+            print(f"{row['backend']:36} {row['case']:40} with backward {total:10.3f} ms", flush=True)
+    ceilings = {"copy_bytes_per_s": bandwidth, "matrix_flops_per_s": rate}
+    path = write_results(f"scan_{device.type}", device, [ceilings, *rows])
     print(f"written to {path}")
 
 
