@@ -183,7 +183,8 @@ def main() -> None:
         for row in time_peers(cases, device, dtype):
             rows.append(row)
             total = row.get("forward_backward", row["forward"])["median_ms"]
-            print(f"{row['backend']:36} {row['case']:40} with backward {total:10.3f} ms", flush=True)
+            kind = "with backward" if "forward_backward" in row else "forward"
+            print(f"{row['backend']:36} {row['case']:40} {kind:13} {total:10.3f} ms", flush=True)
     ceilings = {"copy_bytes_per_s": bandwidth, "matrix_flops_per_s": rate}
     path = write_results(f"scan_{device.type}", device, [ceilings, *rows])
     print(f"written to {path}")
