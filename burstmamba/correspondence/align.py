@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +16,7 @@ from burstmamba.correspondence.field import Correspondence
 from burstmamba.correspondence.light import match_exposure as apply_gains
 from burstmamba.correspondence.luma import luma
 from burstmamba.correspondence.noise import FINE, details
+from burstmamba.correspondence.relight import relight
 from burstmamba.errors import InputError
 
 log = logging.getLogger(__name__)
@@ -49,6 +50,8 @@ class FrameReport:
     """Global motion: "homography", "affine", "similarity", "translation", "identity" or "given"."""
     gains: tuple[float, float, float]
     """What its red, green and blue light was multiplied with to match the keyframe."""
+    relit: float = 0.0
+    """Share of the keyframe that it saw in another light, matched place by place."""
 
 
 @dataclass(frozen=True)
@@ -106,14 +109,19 @@ def align_burst(
     burst = _select(burst, order)
     found = estimate(burst, method, raft_weights=raft_weights)
     reports = _report(burst, found, order, smallest_confidence)
-    notes += _notes(reports, match_exposure)
-    for note in notes:
-        log.info(note)
     if match_exposure:
         burst = apply_gains(burst, found.gains)
     kept = [i for i, report in enumerate(reports) if report.kept]
     maps = found.correspondence if len(kept) == len(burst) else found.correspondence.select(kept)
-    return Alignment(_select(burst, kept), maps, tuple(reports), tuple(notes))
+    burst = _select(burst, kept)
+    if match_exposure and found.measured:
+        burst, shares = relight(burst, maps)
+        for i, share in zip(kept, shares, strict=True):
+            reports[i] = replace(reports[i], relit=share)
+    notes += _notes(reports, match_exposure)
+    for note in notes:
+        log.info(note)
+    return Alignment(burst, maps, tuple(reports), tuple(notes))
 
 
 def _select(burst: Burst, indices: list[int]) -> Burst:
@@ -198,6 +206,9 @@ def _notes(reports: list[FrameReport], match_exposure: bool) -> list[str]:
     if drifted:
         done = "matched to the keyframe" if match_exposure else "not matched, as asked"
         notes.append(f"Brightness or colour differs and is {done}: {_list(drifted)}.")
+    relit = [r.name for r in others if r.relit > 0]
+    if relit:
+        notes.append(f"The light differs in places and is matched to the keyframe: {_list(relit)}.")
     sharper = [r for r in others if r.kept and r.sharpness > 1 / SMALLEST_SHARPNESS]
     if sharper:
         best = max(sharper, key=lambda r: r.sharpness)

@@ -46,6 +46,8 @@ class Estimate:
     likeness: tuple[trust.Likeness, ...]
     gains: Tensor
     """(l, 3): light of the keyframe over light of the frame, per colour."""
+    measured: bool = True
+    """Whether the frames' light was measured; the caller's maps are taken without."""
 
 
 def estimate_correspondence(
@@ -103,7 +105,7 @@ def _unmoved(burst: Burst) -> Estimate:
     still = Correspondence.identity(burst.frames[None])
     maps = Correspondence(still.to_frame, still.to_keyframe, torch.ones_like(still.to_frame[:, :, :1]))
     motions = (GlobalMotion(np.eye(3), "identity"),) * len(burst)
-    return Estimate(maps, motions, (trust.SAME,) * len(burst), torch.ones(len(burst), 3))
+    return Estimate(maps, motions, (trust.SAME,) * len(burst), torch.ones(len(burst), 3), measured=False)
 
 
 @dataclass(frozen=True)
@@ -212,4 +214,5 @@ def _given(burst: Burst, maps: str | Path | Correspondence) -> Estimate:
     noise = common_noise(pairs) if pairs else NO_NOISE
     likeness = [trust.compare(warped[0], w, view, noise) for w, view in zip(warped, views, strict=True)]
     still = GlobalMotion(np.eye(3), "given")
-    return Estimate(maps, (still,) * len(burst), tuple(likeness), torch.ones(len(burst), 3))
+    gains = torch.ones(len(burst), 3)
+    return Estimate(maps, (still,) * len(burst), tuple(likeness), gains, measured=False)

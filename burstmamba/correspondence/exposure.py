@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from burstmamba.burst import Burst
+from burstmamba.burst import Burst, Camera
 from burstmamba.correspondence.field import sample_at
 from burstmamba.correspondence.homography import GlobalMotion, axes, project
 from burstmamba.correspondence.light import decode_srgb
@@ -26,8 +26,8 @@ def measure_gains(burst: Burst, motions: list[GlobalMotion]) -> Tensor:
         burst: the frames.
         motions: each frame's motion in the burst's pixels; only overlapping parts are compared.
     """
-    small = [_small_light(frame, burst) for frame in burst.frames]
     pitch = _pitch(burst)
+    small = [small_light(frame, burst.camera, pitch) for frame in burst.frames]
     place = np.array([[pitch, 0, (pitch - 1) / 2], [0, pitch, (pitch - 1) / 2], [0, 0, 1]])
     size = (small[0].shape[-2], small[0].shape[-1])
     gains = torch.ones(len(burst), 3)
@@ -55,17 +55,16 @@ def _pitch(burst: Burst) -> int:
     return max(2, pitch - pitch % 2) if burst.camera.cfa else pitch
 
 
-def _small_light(frame: Tensor, burst: Burst) -> Tensor:
-    """A frame as a small linear RGB picture (3, h, w)."""
+def small_light(frame: Tensor, camera: Camera, pitch: int) -> Tensor:
+    """A frame as a small linear RGB picture (3, h, w) of `pitch` burst pixels a pixel; even for a mosaic."""
     frame = frame.detach().cpu().float()
-    pitch = _pitch(burst)
-    if burst.camera.cfa:
+    if camera.cfa:
         h, w = frame.shape[-2:]
         if min(h, w) < 2:
             frame = frame.expand(1, max(h, 2), max(w, 2))
         cells = F.pixel_unshuffle(frame[:, : h // 2 * 2 or 2, : w // 2 * 2 or 2], 2)
-        sites = {c: [i for i, s in enumerate(burst.camera.cfa) if s == c] for c in "RGB"}
+        sites = {c: [i for i, s in enumerate(camera.cfa) if s == c] for c in "RGB"}
         frame = torch.stack([cells[sites[c]].mean(0) for c in "RGB"])
         pitch //= 2
     small = torch.stack([reduce_plane(channel, pitch) for channel in frame])
-    return small if burst.camera.linear else decode_srgb(small)
+    return small if camera.linear else decode_srgb(small)

@@ -25,19 +25,20 @@ def brighten(frame: Tensor, gain: Tensor, camera: Camera) -> Tensor:
 
     Args:
         frame: (c, h, w) as in a Burst.
-        gain: (3).
+        gain: (3), or (3, h, w) for every pixel.
         camera: says whether the frame is a mosaic and whether it is linear.
     """
     if bool((gain == 1).all()):
         return frame
     gain = gain.to(frame.device, torch.float32)
+    gain = (gain[:, None, None] if gain.ndim == 1 else gain).expand(3, *frame.shape[-2:])
     if camera.cfa:
         out = frame.float().clone()
         for i, colour in enumerate(camera.cfa):
             y, x = divmod(i, 2)
-            out[:, y::2, x::2] *= gain["RGB".index(colour)]
+            out[:, y::2, x::2] *= gain["RGB".index(colour), y::2, x::2]
         return out.clamp_(max=1).to(frame.dtype)
-    light = gain.view(3, 1, 1) * (frame.float() if camera.linear else decode_srgb(frame.float()))
+    light = gain * (frame.float() if camera.linear else decode_srgb(frame.float()))
     return (light if camera.linear else encode_srgb(light)).clamp_(max=1).to(frame.dtype)
 
 

@@ -41,13 +41,9 @@ class Luma:
         """Interpolate (n, c, h, w) of the planes at the burst's pixels: (n, c, *size); borders replicate."""
         if self.pitch == 1 and self.origin == 0:
             return values
-        h, w = values.shape[-2:]
         if self.pitch == 1:  # the 2×2 means of a mosaic: its pixels lie in the middle of four of them
             return F.avg_pool2d(F.pad(values, (1, 1, 1, 1), mode="replicate"), 2, stride=1)[..., : size[0], : size[1]]
-        factor = round(self.pitch)
-        planes = (cv2.resize(v.numpy(), (w * factor, h * factor)) for v in values.flatten(0, 1))
-        whole = torch.stack([torch.from_numpy(plane) for plane in planes]).unflatten(0, values.shape[:2])
-        return F.pad(whole, (0, size[1] - w * factor, 0, size[0] - h * factor), mode="replicate")
+        return enlarge(values, round(self.pitch), size)
 
 
 def luma(burst: Burst, gains: Tensor | None = None, longest_side: int = LONGEST_SIDE) -> Luma:
@@ -99,6 +95,14 @@ def reduce_plane(plane: Tensor, factor: int) -> Tensor:
     h, w = (side // factor for side in plane.shape)
     cut = plane.numpy()[: h * factor, : w * factor]
     return torch.from_numpy(cv2.resize(cut, (w, h), interpolation=cv2.INTER_AREA))
+
+
+def enlarge(values: Tensor, factor: int, size: tuple[int, int]) -> Tensor:
+    """Interpolate (n, c, h, w), reduced by `factor`, at every pixel of the original `size`; borders replicate."""
+    h, w = (factor * side for side in values.shape[-2:])
+    planes = (cv2.resize(v.numpy(), (w, h)) for v in values.flatten(0, 1))
+    whole = torch.stack([torch.from_numpy(plane) for plane in planes]).unflatten(0, values.shape[:2])
+    return F.pad(whole, (0, size[1] - w, 0, size[0] - h), mode="replicate")
 
 
 def noise_level(plane: Tensor, averaged: bool = False) -> float:

@@ -100,7 +100,7 @@ def _pair(burst: Burst, index: int, method: str) -> _Pair:
     pair = align_burst(burst.select([0, index]), method)
     if not pair.frames[1].kept:
         return _Pair(pair.frames, pair.notes)
-    changed = any(gain != 1 for gain in pair.frames[1].gains)
+    changed = pair.frames[1].relit > 0 or any(gain != 1 for gain in pair.frames[1].gains)
     frame = pair.burst.frames[1].to(burst.frames.dtype, copy=True) if changed else None
     found = pair.correspondence
     trust = torch.ones_like(found.to_frame[:, :, :1]) if found.confidence is None else found.confidence
