@@ -87,9 +87,10 @@ def _gain(keyframe: Tensor, frame: Tensor, there: Tensor) -> tuple[Tensor, float
 
 def _small(frame: Tensor, camera: Camera, pitch: int) -> Tensor:
     """A small linear picture (3, h, w); smoothed first, so that fine textures do not turn into coarse ones."""
-    if camera.cfa is None:
-        frame = torch.stack([smooth(plane, 0.6 * pitch) for plane in frame.detach().cpu().float()])
-    return small_light(frame, camera, pitch)
+    if camera.cfa:
+        return small_light(frame, camera, pitch)
+    planes = (reduce_plane(plane, pitch // 2) for plane in frame.detach().cpu().float())
+    return small_light(torch.stack([smooth(plane, 1.2) for plane in planes]), camera, 2)
 
 
 def _mean(planes: Tensor, weight: Tensor, sigma: float) -> Tensor:
