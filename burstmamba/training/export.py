@@ -124,7 +124,10 @@ def read_weights(path: Path) -> Weights:
 
 
 def warm_start(model: BurstMamba, ema: BurstMamba, path: Path) -> Weights:
-    """Begin with exported weights; a single-image network may begin a complete one.
+    """Begin with exported weights; a single-image network may begin a complete one, an RGB network a RAW one.
+
+    Tokens of a RAW burst carry more of their phase: projections of the burst stream that are wider than the given ones
+    take those for their first inputs and keep their fresh weights for the others.
 
     Returns:
         What was read.
@@ -133,7 +136,7 @@ def warm_start(model: BurstMamba, ema: BurstMamba, path: Path) -> Weights:
     for module, state in ((model, weights.model), (ema, weights.ema)):
         own = module.state_dict()
         missing = [name for name in own if name not in state and not name.startswith("burst.")]
-        wrong = [name for name in state if name not in own or own[name].shape != state[name].shape]
+        wrong = [name for name, tensor in state.items() if name not in own or not begins(name, tensor, own[name])]
         if missing or wrong:
             raise InputError(
                 f"{path} holds another network than the recipe's: {(missing or wrong)[0]} does not fit; "
@@ -141,5 +144,11 @@ def warm_start(model: BurstMamba, ema: BurstMamba, path: Path) -> Weights:
             )
         with torch.no_grad():
             for name, tensor in state.items():
-                own[name].copy_(tensor)
+                own[name][(slice(None), slice(tensor.shape[1])) if tensor.ndim == 2 else ...].copy_(tensor)
     return weights
+
+
+def begins(name: str, tensor: Tensor, own: Tensor) -> bool:
+    """Whether a tensor can begin one of ours: of its shape, or a projection of the burst stream with fewer inputs."""
+    narrower = tensor.ndim == own.ndim == 2 and len(tensor) == len(own) and tensor.shape[1] < own.shape[1]
+    return tensor.shape == own.shape or (name.startswith("burst.") and narrower)

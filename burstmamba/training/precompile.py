@@ -22,12 +22,10 @@ PARTS = ("keyframe", "burst")
 def start(config: ModelConfig, batch: int, patch: int, length: int) -> list[subprocess.Popen[bytes]]:
     """Begin compiling for a step on bursts (batch, length, ·, patch, patch); the processes end by themselves."""
     parts = PARTS if length > 1 and config.burst_channels else PARTS[:1]
+    command = [sys.executable, "-m", "burstmamba.training.precompile", config.to_json()]
     sizes = [str(size) for size in (batch, patch, length)]
-    quiet = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
     return [
-        subprocess.Popen(
-            [sys.executable, "-m", "burstmamba.training.precompile", config.to_json(), part, *sizes], **quiet
-        )
+        subprocess.Popen([*command, part, *sizes], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         for part in parts
     ]
 

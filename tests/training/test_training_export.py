@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +15,7 @@ from burstmamba.checkpoint import load_checkpoint, save_checkpoint
 from burstmamba.errors import InputError
 from burstmamba.model.burstmamba import BurstMamba
 from burstmamba.model.config import preset
-from burstmamba.training.export import export_weights, read_weights
+from burstmamba.training.export import export_weights, read_weights, warm_start
 
 
 def test_round_trip_in_shards(tmp_path):
@@ -105,3 +106,22 @@ def test_errors(tmp_path):
     shards[0].unlink()
     with pytest.raises(InputError, match=rf"holds {len(shards) - 1} of {len(shards)} shards"):
         read_weights(tmp_path / "wide")
+
+
+def test_warm_start_of_a_raw_model_from_an_rgb_one(tmp_path):
+    """Wider projections take the given weights for their first inputs and keep their own for the rest."""
+    torch.manual_seed(0)
+    rgb, raw = (BurstMamba(replace(preset(name), use_phase=True)) for name in ("tiny", "tiny-raw"))
+    shadow = copy.deepcopy(raw)
+    name = "burst.stages.0.gas.s6.in_proj.weight"
+    given, fresh = rgb.state_dict()[name], raw.state_dict()[name].clone()
+    assert given.shape[1] < fresh.shape[1]
+    save_checkpoint(tmp_path / "rgb.safetensors", rgb, half=False)
+    warm_start(raw, shadow, tmp_path / "rgb.safetensors")
+    for module in (raw, shadow):
+        ours = module.state_dict()
+        assert torch.equal(ours[name], torch.cat((given, fresh[:, given.shape[1] :]), dim=1))
+        assert torch.equal(ours["keyframe.norm.weight"], rgb.state_dict()["keyframe.norm.weight"])
+    with pytest.raises(InputError, match="in_proj.weight does not fit"):
+        save_checkpoint(tmp_path / "raw.safetensors", raw)
+        warm_start(rgb, copy.deepcopy(rgb), tmp_path / "raw.safetensors")
