@@ -12,7 +12,8 @@ from torch import Tensor
 from burstmamba.kernels.selective_scan.layout import empty_in_order, flat, strides
 from burstmamba.kernels.selective_scan.triton_combine import combine_paths, sum_parameters, sum_shares
 from burstmamba.kernels.selective_scan.triton_compile import launch
-from burstmamba.kernels.selective_scan.triton_walk import carry, gather_backward, walk_backward, walk_forward
+from burstmamba.kernels.selective_scan.triton_walk import carry, walk_forward
+from burstmamba.kernels.selective_scan.triton_walk_back import gather_backward, walk_backward
 
 SHORT = 16
 """Paths of at most so many tokens are never cut; a program walks those of many pixels."""
