@@ -25,7 +25,7 @@ from measuring import RESULTS, provenance
 from torch import Tensor, nn
 
 import burstmamba.restoration.job as job
-from burstmamba.checkpoint import load_model
+from burstmamba.checkpoint import load_model, write_atomically
 from burstmamba.model.burstmamba import BurstMamba
 from burstmamba.model.config import PRESETS, ModelConfig, preset
 from burstmamba.restoration.job import JobSettings, pick_device, run_job
@@ -103,18 +103,17 @@ def main() -> None:
     if arguments.inner:
         print(json.dumps(run_one(arguments, arguments.megapixels[0])))
         return
+    device = pick_device(arguments.device)
+    name = "stand-in" if arguments.stand_in else Path(arguments.model).stem
+    output = arguments.output or RESULTS / f"restore_{name}_{device.type}.json"
     entries = []
     for megapixels in arguments.megapixels:
         # The last --megapixels counts.
         call = [sys.executable, __file__, *sys.argv[1:], "--inner", "--megapixels", str(megapixels)]
         entries.append(json.loads(subprocess.run(call, stdout=subprocess.PIPE, text=True, check=True).stdout))
         print(json.dumps(entries[-1]), flush=True)
-    device = pick_device(arguments.device)
-    name = "stand-in" if arguments.stand_in else Path(arguments.model).stem
-    output = arguments.output or RESULTS / f"restore_{name}_{device.type}.json"
-    output.parent.mkdir(parents=True, exist_ok=True)
-    result = {"what": f"restore, {name}", "provenance": provenance(device), "entries": entries}
-    output.write_text(json.dumps(result, indent=2) + "\n")
+        result = {"what": f"restore, {name}", "provenance": provenance(device), "entries": entries}
+        write_atomically(output, json.dumps(result, indent=2).encode() + b"\n")
 
 
 if __name__ == "__main__":

@@ -1,26 +1,29 @@
 """Time the selective scan: `python benchmarks/bench_scan.py [--device cpu|cuda] [--tune] [--peers]`.
 
 Every backend is first checked against the reference on this device; a backend that fails is not timed. Peers are the
-plain PyTorch reference (a loop over tokens), the same compiled by `torch.compile` (short paths alone: longer loops take
-minutes to compile), and the Triton walk that never cuts a path, as a plain loop kernel would be.
+Triton walk that never cuts a path, as a plain loop kernel would be, the plain PyTorch reference (a loop over tokens, by
+a call or a few), and the same compiled by `torch.compile` (short paths alone: longer loops take minutes to compile), in
+this order. The results are written after every row.
 """
 
 from __future__ import annotations
 
 import argparse
 import itertools
-import sys
+from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from multiprocessing import get_context
 
 import torch
-from measuring import copy_bandwidth, timed, write_results
+from measuring import copy_bandwidth, timed, timed_briefly, write_results
 from scan_cases import CASES, TWO, Case, make_inputs
 
 from burstmamba.kernels.selective_scan import BACKENDS, selective_scan
 
 FOUR = ("rows", "columns", "rows reversed", "columns reversed")
+SHORT = 16
+"""Tokens of a path up to which compiling a loop over them is worth the wait."""
 TOLERANCE = {torch.float32: 2e-4, torch.bfloat16: 3e-2}
 # Case, dtype, and whether tokens are weighted.
 CHECKS = (
@@ -67,8 +70,7 @@ def check_all(backend: str, device: torch.device, tunings: list[str]) -> None:
 
 
 def time_case(
-    case: Case, backend: str, device: torch.device, dtype: torch.dtype, repeats: int = 15, scan=selective_scan,
-    graph: bool = True,
+    case: Case, backend: str, device: torch.device, dtype: torch.dtype, scan=selective_scan, clock=timed
 ) -> dict:  # fmt: skip
     """Forward alone, and forward with backward."""
     inputs = make_inputs(case, dtype, device)
@@ -84,28 +86,29 @@ def time_case(
         y = scan(*leaves, paths=case.paths, backend=backend)
         torch.autograd.grad(y, leaves, upstream)
 
-    row = {"case": case.name, "backend": backend, "forward": timed(forward, device, repeats, graph)}
+    row = {"case": case.name, "backend": backend, "forward": clock(forward, device)}
     if case.backward:
-        row["forward_backward"] = timed(both, device, repeats, graph)
+        row["forward_backward"] = clock(both, device)
     return row
 
 
-def time_peers(cases: list[Case], device: torch.device, dtype: torch.dtype) -> list[dict]:
-    """Other ways to run the same scans."""
-    rows = []
+def time_peers(cases: list[Case], device: torch.device, dtype: torch.dtype) -> Iterator[dict]:
+    """Other ways to run the same scans, the quickest to time first."""
+    if device.type == "cuda":
+        tune("never cut")
+        for case in cases:
+            yield time_case(case, "triton", device, dtype) | {"backend": "triton, never cut"}
+        tune("default")
+    for case in sorted(cases, key=lambda case: case.tokens):
+        # The backward of a loop keeps every state: tens of gigabytes for the long paths of a whole batch.
+        small = case.tokens <= SHORT or (device.type == "cuda" and case.elements < 60e6)
+        yield time_case(
+            case if small else replace(case, backward=False), "reference", device, dtype, clock=timed_briefly
+        )
     for case in cases:
-        tokens = case.i * case.j
-        if tokens <= 16 or case.elements < 60e6:
-            slow = case if device.type == "cuda" else replace(case, backward=False)
-            rows.append(time_case(slow, "reference", device, dtype, repeats=3, graph=False))
-        if tokens <= 16:
-            compiled = torch.compile(selective_scan)
-            rows.append(time_case(case, "reference", device, dtype, scan=compiled) | {"backend": "reference, compiled"})
-        if device.type == "cuda":
-            tune("never cut")
-            rows.append(time_case(case, "triton", device, dtype) | {"backend": "triton, never cut"})
-            tune("default")
-    return rows
+        if case.tokens <= SHORT:
+            compiled = torch.compile(selective_scan, dynamic=False)
+            yield time_case(case, "reference", device, dtype, scan=compiled) | {"backend": "reference, compiled"}
 
 
 def matrix_rate(device: torch.device, dtype: torch.dtype) -> float:
@@ -135,7 +138,7 @@ def compile_variant(name: str) -> None:
     """Run a variant once, in a process of its own: kernels land in Triton's cache."""
     tune(name)
     for case in CASES:
-        time_case(case, "triton", torch.device("cuda"), torch.bfloat16, repeats=2)
+        time_case(case, "triton", torch.device("cuda"), torch.bfloat16, clock=timed_briefly)
 
 
 def tune(name: str) -> None:
@@ -160,7 +163,12 @@ def main() -> None:
     bandwidth = copy_bandwidth(device)
     rate = matrix_rate(device, dtype)
     print(f"copy bandwidth {bandwidth / 1e9:.0f} GB/s, matrix products {rate / 1e12:.1f} TFLOP/s", flush=True)
-    rows = []
+    rows: list[dict] = [{"copy_bytes_per_s": bandwidth, "matrix_flops_per_s": rate}]
+
+    def keep(row: dict) -> None:
+        rows.append(row)
+        write_results(f"scan_{device.type}", device, rows)
+
     for backend in names:
         tunings = list(variants()) if args.tune and backend == "triton" else ["default"]
         check_all(backend, device, tunings if backend == "triton" else [])
@@ -173,22 +181,20 @@ def main() -> None:
             floor = 1000 * (sum(moved) if case.backward else moved[0]) / bandwidth
             row |= {"bytes_forward": moved[0], "bytes_backward": moved[1], "state_updates": case.elements}
             row |= {"copy_floor_ms": round(floor, 4), "floor_over_time": round(floor / total, 3), "bar_ms": case.bar_ms}
-            rows.append(row)
+            keep(row)
             print(
                 f"{backend:9} {tuning:26} {case.name:40} forward {row['forward']['median_ms']:8.3f} ms   "
                 f"with backward {total:8.3f} ms   copying alone {floor:6.3f} ms   bar {case.bar_ms}",
                 flush=True,
             )
-    if args.peers:
-        for row in time_peers(cases, device, dtype):
-            rows.append(row)
-            total = row.get("forward_backward", row["forward"])["median_ms"]
-            kind = "with backward" if "forward_backward" in row else "forward"
-            print(f"{row['backend']:36} {row['case']:40} {kind:13} {total:10.3f} ms", flush=True)
-    ceilings = {"copy_bytes_per_s": bandwidth, "matrix_flops_per_s": rate}
-    path = write_results(f"scan_{device.type}", device, [ceilings, *rows])
-    print(f"written to {path}")
+    for row in time_peers(cases, device, dtype) if args.peers else ():
+        keep(row)
+        kind = "with backward" if "forward_backward" in row else "forward"
+        total = row.get("forward_backward", row["forward"])
+        calls = f"   {total['calls']} calls" if "calls" in total else ""
+        print(f"{row['backend']:20} {row['case']:40} {kind:13} {total['median_ms']:10.3f} ms{calls}", flush=True)
+    print(f"written to {write_results(f'scan_{device.type}', device, rows)}")
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -8,14 +8,18 @@ import platform
 import statistics
 import subprocess
 import time
+from functools import cache
 from pathlib import Path
 from typing import Callable
 
 import torch
 
 RESULTS = Path(__file__).parent / "results"
+PATIENCE_S = 5.0
+"""How long a slow peer is timed."""
 
 
+@cache
 def provenance(device: torch.device) -> dict[str, str | int]:
     """Commit, hardware and versions, so that a number can be traced."""
     git = ["git", "-C", str(Path(__file__).parent)]
@@ -60,6 +64,26 @@ def timed(run: Callable[[], object], device: torch.device, repeats: int = 15, gr
     return summary(times[2:])
 
 
+def timed_briefly(run: Callable[[], object], device: torch.device, repeats: int = 3) -> dict[str, float]:
+    """Like `timed` for a slow peer, launched: once where the first call takes longer than `PATIENCE_S`.
+
+    The number of calls that count is given; the first is a warm-up if there are more.
+    """
+
+    def finished() -> None:
+        run()
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+
+    first = clock(finished)
+    if first > 1000 * PATIENCE_S:
+        return summary([first]) | {"calls": 1}
+    times = [clock(finished)]
+    while len(times) < repeats and sum(times) < 1000 * PATIENCE_S:
+        times.append(clock(finished))
+    return summary(times) | {"calls": len(times)}
+
+
 def capture(run: Callable[[], object]) -> Callable[[], None]:
     """The call as a CUDA graph."""
     stream = torch.cuda.Stream()
@@ -94,7 +118,10 @@ def copy_bandwidth(device: torch.device) -> float:
 
 
 def write_results(name: str, device: torch.device, rows: list[dict]) -> Path:
-    """benchmarks/results/NAME.json (or below $BENCH_RESULTS), written at once."""
+    """benchmarks/results/NAME.json (or below $BENCH_RESULTS), whole or not at all.
+
+    Written again after every row, so that a run that is cut off leaves what it measured.
+    """
     folder = Path(os.environ.get("BENCH_RESULTS", RESULTS))
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{name}.json"

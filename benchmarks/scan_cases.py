@@ -28,6 +28,11 @@ class Case:
     backward: bool = True
 
     @property
+    def tokens(self) -> int:
+        """Length of a path."""
+        return self.i * self.j
+
+    @property
     def elements(self) -> int:
         """State updates: one exponential each in the forward."""
         return self.b * self.p * self.i * self.j * self.d * self.n * len(self.paths)
