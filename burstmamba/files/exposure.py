@@ -30,11 +30,13 @@ def match_exposure(
         Indices of the frames kept, and what to say.
     """
     kept, notes = [0], []
-    reference = _brightness(frames[0])
     for i in range(1, len(frames)):
         stops = _stops(metadata[i].exposure, metadata[0].exposure)
-        measured = math.log2(max(_brightness(frames[i]), 1e-6) / max(reference, 1e-6))
-        if abs(stops) < SAME_EXPOSURE or abs(measured) < abs(measured - stops):
+        if abs(stops) < SAME_EXPOSURE:
+            kept.append(i)
+            continue
+        measured = math.log2(max(_brightness(frames[i]), 1e-6) / max(_brightness(frames[0]), 1e-6))
+        if abs(measured) < abs(measured - stops):
             kept.append(i)
             continue
         if not linear:

@@ -121,14 +121,14 @@ def _plan(
     count = None if files.is_clip else len(files.paths)
     if count is not None and keyframe != "sharpest" and (limit is None or count <= limit):
         first = _position(keyframe, [path.name for path in files.paths])
-        if count * _frame_bytes(files) <= MOST_BYTES:
+        channels = 1 if files.headerless else 3
+        if count * files.pixels * channels * 2 <= MOST_BYTES:  # in half precision
             return None, first
     surveys: list[Survey] = []
     seen: set[bytes] = set()
     repeated = 0
-    for index, frame in files.read():
-        item = survey(index, frame)
-        tell(index + 1, count or 0)
+    for item in files.each(survey):
+        tell(item.index + 1, count or 0)
         repeated += item.digest in seen
         if item.digest not in seen:
             seen.add(item.digest)
@@ -146,14 +146,6 @@ def _plan(
     if len(kept) < len(surveys):
         notes.append(f"the best {len(kept)} of {len(surveys)} frames by sharpness and overlap are used")
     return [surveys[i].index for i in kept], surveys[chosen].index
-
-
-def _frame_bytes(files: ShotFiles) -> int:
-    """Half-precision bytes of one frame."""
-    if files.headerless:
-        return files.headerless.width * files.headerless.height * 2
-    height, width = peek(files.paths[0], files.max_pixels)[0]
-    return height * width * 3 * 2
 
 
 def _position(keyframe: int | str, names: list[str]) -> int:
@@ -187,15 +179,15 @@ def _read(
     notes: list[str],
     tell: Callable[[int, int], None],
 ) -> _Stack:
-    """Decode the wanted frames one by one into one tensor, so that never two copies of the burst exist."""
+    """Decode the wanted frames into one tensor, a few at a time, so that never two copies of the burst exist."""
     count = len(wanted if wanted is not None else files.paths)
     stack: _Stack | None = None
     seen: dict[bytes, int] = {}
     conversions: Counter[str] = Counter()
     place, key_place = 0, 0
-    for done, (index, frame) in enumerate(files.read(wanted), start=1):
+    found = files.each(lambda index, frame: (index, frame, digest(frame)), wanted)
+    for done, (index, frame, mark) in enumerate(found, start=1):
         tell(done, count)
-        mark = digest(frame)
         if mark in seen and stack is not None:
             notes.append(f"{frame.name} dropped: an exact duplicate of {stack.names[seen[mark]]}")
             key_place = seen[mark] if index == keyframe else key_place

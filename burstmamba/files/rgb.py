@@ -5,8 +5,11 @@ from __future__ import annotations
 import io
 import logging
 import warnings
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
+from threading import Lock
 
 import cv2
 import numpy as np
@@ -42,8 +45,7 @@ def _guarded(path: Path, reader, max_pixels: int):
     if path.suffix.lower() in HEIF_SUFFIXES:
         _register_heif(path.name)
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
+        with _without_warnings():
             return reader(path, magic, max_pixels)
     except (InputError, MemoryError):
         raise
@@ -53,6 +55,28 @@ def _guarded(path: Path, reader, max_pixels: int):
         raise InputError(f"{path.name} claims far more pixels than a photograph has; leave it out.") from None
     except Exception as error:  # decoders raise everything from SyntaxError to struct.error on damaged files
         raise InputError(f"{path.name} {_DAMAGED.format(_short(error))}") from error
+
+
+_quiet, _quiet_lock = ExitStack(), Lock()
+_readers = 0
+
+
+@contextmanager
+def _without_warnings() -> Iterator[None]:
+    """Pillow's warnings off while any thread reads: filters belong to the process, not to a thread."""
+    global _readers
+    with _quiet_lock:
+        if _readers == 0:
+            _quiet.enter_context(warnings.catch_warnings())
+            warnings.simplefilter("ignore")
+        _readers += 1
+    try:
+        yield
+    finally:
+        with _quiet_lock:
+            _readers -= 1
+            if _readers == 0:
+                _quiet.close()
 
 
 def opening_bytes(path: Path) -> bytes:
@@ -129,7 +153,7 @@ def _from_pillow(picture: Image.Image, name: str) -> tuple[np.ndarray, list[str]
     if getattr(picture, "is_animated", False) and picture.format != "MPO":  # MPO: a photograph with its depth map
         notes.append(f"animated, only the first of its {getattr(picture, 'n_frames', 0)} frames is used")
     if picture.mode == "RGB" and "transparency" not in picture.info:
-        return np.array(picture), notes, False
+        return _pixels(picture), notes, False
     if picture.mode == "CMYK":
         return np.array(_from_cmyk(picture)), [*notes, "CMYK converted to sRGB"], True
     if picture.mode in ("RGBA", "LA", "PA", "La", "RGBa") or "transparency" in picture.info:
@@ -145,6 +169,16 @@ def _from_pillow(picture: Image.Image, name: str) -> tuple[np.ndarray, list[str]
     names = {"L": "grey", "1": "black and white", "P": "palette"}
     notes.append(f"{names.get(picture.mode, picture.mode)} turned into RGB")
     return np.array(picture.convert("RGB")), notes, picture.mode in ("L", "1", "LAB")
+
+
+def _pixels(picture: Image.Image) -> np.ndarray:
+    """(h, w, 3) uint8, a few rows at a time: Pillow makes a copy of all that is asked for, with other threads held."""
+    width, height = picture.size
+    pixels = np.empty((height, width, 3), np.uint8)
+    for top in range(0, height, 64):
+        bottom = min(top + 64, height)
+        pixels[top:bottom] = np.asarray(picture.crop((0, top, width, bottom)))
+    return pixels
 
 
 def _from_cmyk(picture: Image.Image) -> Image.Image:

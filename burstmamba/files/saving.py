@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import errno
+import math
 import os
-import struct
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,9 +19,11 @@ from torch import Tensor
 
 from burstmamba.burst import Camera
 from burstmamba.errors import InputError
+from burstmamba.files.ahead import ahead
 from burstmamba.files.dng import dng_tags
 from burstmamba.files.metadata import SourceMetadata, exif_for_size
-from burstmamba.files.tiff import UNDEFINED, Entry, read_directory, rows_per_strip, write_tiff
+from burstmamba.files.png import Band, chunk, encode_band, write_png
+from burstmamba.files.tiff import UNDEFINED, Entry, encode_strip, read_directory, rows_per_strip, write_tiff
 
 # Ending → (format, bit depths, longest side that the format can hold).
 FORMATS = {
@@ -73,7 +75,7 @@ def save_image(
         if kind in ("TIFF", "DNG"):
             _write_tiff(stream, image, bits, metadata, tags, compress=kind == "TIFF")
         elif kind == "PNG":
-            stream.write(_png(image, bits, metadata))
+            _write_png(stream, image, bits, metadata)
         else:
             _write_pillow(stream, image, kind, metadata, quality or QUALITY[kind])
     return path
@@ -116,25 +118,20 @@ def _checked(image: Tensor) -> Tensor:
     return image.detach()
 
 
-def _blocks(image: Tensor, bits: int, rows: int) -> Iterator[np.ndarray]:
-    """(n, w, 3) uint8 or uint16, a few rows at a time: memory does not grow with the image."""
-    white = 2**bits - 1
-    for top in range(0, image.shape[1], rows):
-        block = image[:, top : top + rows].to("cpu", torch.float32)
-        if not torch.isfinite(block).all():
-            raise InputError("the image contains NaN or infinite values and was not saved.")
-        levels = block.clamp(0, 1).mul(white).round().permute(1, 2, 0)
-        yield levels.numpy().astype(np.uint8 if bits == 8 else np.uint16)
+def _levels(image: Tensor, bits: int, rows: slice = slice(None)) -> np.ndarray:
+    """Some rows as (n, w, 3) uint8 or uint16."""
+    values = image[:, rows].to("cpu", torch.float32).numpy()
+    if not math.isfinite(values.min()) or not math.isfinite(values.max()):  # NaN anywhere makes both NaN
+        raise InputError("the image contains NaN or infinite values and was not saved.")
+    levels = values.clip(0, 1)
+    levels *= 2**bits - 1
+    levels = np.rint(levels, out=levels).astype(np.uint8 if bits == 8 else np.uint16)
+    return cv2.merge(list(levels))
 
 
-def _levels(image: Tensor, bits: int) -> np.ndarray:
-    """(h, w, 3) uint8 or uint16."""
-    levels = np.empty((*image.shape[1:], 3), np.uint8 if bits == 8 else np.uint16)
-    top = 0
-    for block in _blocks(image, bits, rows=256):
-        levels[top : top + len(block)] = block
-        top += len(block)
-    return levels
+def _bands(height: int, rows: int) -> list[slice]:
+    """The picture's rows, so many at a time: memory does not grow with the image."""
+    return [slice(top, min(top + rows, height)) for top in range(0, height, rows)]
 
 
 def _exif(image: Tensor, metadata: SourceMetadata | None) -> bytes:
@@ -152,25 +149,23 @@ def _write_tiff(
     kept = read_directory(_exif(image, metadata)[6:])
     if metadata is not None and metadata.icc_profile and compress:  # a DNG's colours are defined by its matrix
         kept[34675] = Entry(UNDEFINED, metadata.icc_profile)
-    rows = _blocks(image, bits, rows_per_strip(width, bits))
-    write_tiff(stream, rows, height, width, bits, {**kept, **tags}, compress=compress)
+    rows = _bands(height, rows_per_strip(width, bits))
+    strips = ahead(lambda some: encode_strip(_levels(image, bits, some), compress=compress), rows)
+    write_tiff(stream, strips, height, width, bits, {**kept, **tags}, compress=compress)
 
 
-def _png(image: Tensor, bits: int, metadata: SourceMetadata | None) -> bytes:
-    """Pixels through OpenCV, which knows 16 bits; EXIF and profile as chunks after the header."""
-    levels = cv2.cvtColor(_levels(image, bits), cv2.COLOR_RGB2BGR)
-    done, encoded = cv2.imencode(".png", levels, [cv2.IMWRITE_PNG_COMPRESSION, 2])
-    if not done:
-        raise InputError(f"the PNG encoder refused an image of {image.shape[2]}×{image.shape[1]} pixels.")
-    data = encoded.tobytes()
+def _write_png(stream: BinaryIO, image: Tensor, bits: int, metadata: SourceMetadata | None) -> None:
+    height, width = image.shape[1:]
     icc = metadata.icc_profile if metadata else None
-    colours = _chunk(b"iCCP", b"ICC profile\0\0" + zlib.compress(icc)) if icc else _chunk(b"sRGB", b"\0")
-    header = 8 + 25  # signature and IHDR
-    return data[:header] + colours + _chunk(b"eXIf", _exif(image, metadata)[6:]) + data[header:]
+    colours = chunk(b"iCCP", b"ICC profile\0\0" + zlib.compress(icc)) if icc else chunk(b"sRGB", b"\0")
+    chunks = colours + chunk(b"eXIf", _exif(image, metadata)[6:])
 
+    def band(rows: slice) -> Band:
+        above = _levels(image, bits, slice(rows.start - 1, rows.start)) if rows.start else None
+        return encode_band(_levels(image, bits, rows), above, last=rows.stop == height)
 
-def _chunk(kind: bytes, data: bytes) -> bytes:
-    return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+    bands = ahead(band, _bands(height, rows_per_strip(width, bits)))
+    write_png(stream, bands, height, width, bits, chunks)
 
 
 def _write_pillow(stream: BinaryIO, image: Tensor, kind: str, metadata: SourceMetadata | None, quality: int) -> None:
@@ -181,7 +176,12 @@ def _write_pillow(stream: BinaryIO, image: Tensor, kind: str, metadata: SourceMe
         options["icc_profile"] = metadata.icc_profile
     if kind in ("JPEG", "AVIF"):
         options["subsampling"] = "4:4:4"
-    Image.fromarray(_levels(image, 8)).save(stream, format=kind, **options)
+    height, width = image.shape[1:]
+    levels = np.empty((height, width, 3), np.uint8)
+    rows = _bands(height, rows_per_strip(width, 8))
+    for some, block in zip(rows, ahead(lambda some: _levels(image, 8, some), rows), strict=True):
+        levels[some] = block
+    Image.fromarray(levels).save(stream, format=kind, **options)
 
 
 @contextmanager

@@ -5,17 +5,23 @@ from __future__ import annotations
 import glob
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 from burstmamba.errors import InputError
+from burstmamba.files.ahead import ahead
 from burstmamba.files.frame import MAX_PIXELS, Frame
 from burstmamba.files.metadata import SourceMetadata
 from burstmamba.files.raw import RAW_SUFFIXES, HeaderlessRaw, peek_raw, read_headerless, read_raw
 from burstmamba.files.rgb import RGB_SUFFIXES, peek_rgb, read_rgb
 from burstmamba.files.video import VIDEO_SUFFIXES, read_video
 
+PIXELS_AT_ONCE = 200_000_000
+"""Of pictures that are decoded side by side; each takes up to 16 bytes while it is."""
+
+Result = TypeVar("Result")
 Shots = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 
 
@@ -33,17 +39,31 @@ class ShotFiles:
         """Whether this is a video clip."""
         return kind_of(self.paths[0]) == "video"
 
-    def read(self, wanted: Sequence[int] | None = None) -> Iterator[tuple[int, Frame]]:
-        """Yield (index, frame), one decoded frame at a time, in rising order of index.
+    def each(self, look: Callable[[int, Frame], Result], wanted: Sequence[int] | None = None) -> Iterator[Result]:
+        """Yield `look(index, frame)` in rising order of index; pictures are decoded and looked at in threads.
 
         Args:
+            look: lets go of the frame, or returns it with what was found about it.
             wanted: indices of files, or of frames of the clip; None for all.
         """
         if self.is_clip:
-            yield from read_video(self.paths[0], None if wanted is None else set(wanted), self.max_pixels)
+            clip = read_video(self.paths[0], None if wanted is None else set(wanted), self.max_pixels)
+            yield from (look(index, frame) for index, frame in clip)
             return
-        for index in range(len(self.paths)) if wanted is None else sorted(wanted):
-            yield index, read_frame(self.paths[index], self.max_pixels, self.headerless)
+
+        def read(index: int) -> Result:
+            return look(index, read_frame(self.paths[index], self.max_pixels, self.headerless))
+
+        indices = range(len(self.paths)) if wanted is None else sorted(wanted)
+        yield from ahead(read, indices, most=max(1, PIXELS_AT_ONCE // self.pixels))
+
+    @property
+    def pixels(self) -> int:
+        """Pixels of the first picture."""
+        if self.headerless:
+            return self.headerless.width * self.headerless.height
+        height, width = peek(self.paths[0], self.max_pixels)[0]
+        return height * width
 
 
 def kind_of(path: Path) -> str | None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import BinaryIO
 
@@ -92,22 +92,20 @@ def pack_directory(directory: Directory, offset: int) -> bytes:
 
 
 def write_tiff(
-    stream: BinaryIO, rows: Iterator[np.ndarray], height: int, width: int, bits: int, tags: Directory, *, compress: bool
+    stream: BinaryIO, strips: Iterable[bytes], height: int, width: int, bits: int, tags: Directory, *, compress: bool
 ) -> None:
     """Write an RGB TIFF strip by strip.
 
     Args:
-        rows: blocks (n, w, 3) uint8 or uint16 from top to bottom, each of `rows_per_strip` rows but the last.
+        strips: from top to bottom, each of `rows_per_strip` rows but the last.
         tags: further tags of the first directory; they win over the layout's.
-        compress: deflate with horizontal differences, which TIFF readers know and LibRaw does not.
+        compress: whether the strips are deflated.
     """
     if height * width * 3 * bits // 8 > MOST_BYTES:
         raise InputError(f"{width}×{height} pixels of {bits} bits exceed TIFF's 4 GiB; save a PNG or use fewer bits.")
     stream.write(b"II*\0\0\0\0\0")
     position, offsets, counts = 8, [], []
-    for block in rows:
-        data = _deflated(block) if compress else block.astype(block.dtype.newbyteorder("<")).tobytes()
-        data += b"\0" * (len(data) % 2)
+    for data in strips:
         stream.write(data)
         offsets.append(position)
         counts.append(len(data))
@@ -136,7 +134,14 @@ def rows_per_strip(width: int, bits: int) -> int:
     return max(1, STRIP_BYTES // (width * 3 * bits // 8))
 
 
-def _deflated(block: np.ndarray) -> bytes:
-    differences = block.astype(block.dtype.newbyteorder("<"))
-    differences[:, 1:] -= block[:, :-1]  # wraps around, as the predictor is defined
-    return zlib.compress(differences.tobytes(), 1)
+def encode_strip(block: np.ndarray, *, compress: bool) -> bytes:
+    """Rows (n, w, 3) uint8 or uint16 as a strip of an even number of bytes.
+
+    Args:
+        compress: deflate with horizontal differences, which TIFF readers know and LibRaw does not.
+    """
+    samples = block.astype(block.dtype.newbyteorder("<"))
+    if compress:
+        samples[:, 1:] -= block[:, :-1]  # wraps around, as the predictor is defined
+    data = zlib.compress(samples, 1) if compress else samples.tobytes()
+    return data + b"\0" * (len(data) % 2)

@@ -98,13 +98,53 @@ def test_other_readers_agree(tmp_path, image, metadata, name, bits):
             np.testing.assert_array_equal(np.asarray(Image.open(path)), expected)
 
 
-def test_many_strips(tmp_path):
-    """A TIFF of more rows than a strip holds."""
-    image = torch.rand(3, 700, 500, generator=torch.Generator().manual_seed(0))
-    path = save_image(tmp_path / "a.tif", image, bits=16)
-    with tifffile.TiffFile(path) as file:
-        assert len(file.pages.first.dataoffsets) > 1
-    np.testing.assert_array_equal(tifffile.imread(path), (image * 65535).round().permute(1, 2, 0).numpy())
+@pytest.mark.parametrize("bits", [8, 16])
+@pytest.mark.parametrize("size", [(1700, 601), (3, 200_000), (5000, 1), (1, 1)])
+@pytest.mark.parametrize("ending", ["tif", "png"])
+def test_many_strips(tmp_path, ending, size, bits):
+    """Pictures of one and of several strips, which are encoded apart from each other."""
+    import cv2
+
+    image = torch.rand(3, *size, generator=torch.Generator().manual_seed(0)) * 1.2 - 0.1
+    expected = (image.clamp(0, 1) * (2**bits - 1)).round().permute(1, 2, 0).numpy()
+    path = save_image(tmp_path / f"a.{ending}", image, bits=bits)
+    if ending == "tif":
+        np.testing.assert_array_equal(tifffile.imread(path), expected)
+        with tifffile.TiffFile(path) as file:
+            assert (len(file.pages.first.dataoffsets) > 1) == (3 * bits // 8 * size[0] * size[1] > 1 << 20)
+    else:
+        found = cv2.imread(str(path), cv2.IMREAD_UNCHANGED)
+        np.testing.assert_array_equal(found[..., ::-1], expected)
+        with Image.open(path) as picture:
+            picture.verify()
+
+
+def test_the_parts_of_a_png_are_one_stream(tmp_path):
+    """Its checksum too, which most readers do not look at."""
+    import zlib
+
+    save_image(tmp_path / "a.png", torch.rand(3, 900, 901, generator=torch.Generator().manual_seed(0)))
+    data, position, stream, parts = (tmp_path / "a.png").read_bytes(), 8, b"", 0
+    while position < len(data):
+        length = int.from_bytes(data[position : position + 4], "big")
+        kind, body = data[position + 4 : position + 8], data[position + 8 : position + 8 + length]
+        assert zlib.crc32(kind + body) == int.from_bytes(data[position + 8 + length : position + 12 + length], "big")
+        position += 12 + length
+        if kind == b"IDAT":
+            stream, parts = stream + body, parts + 1
+    assert parts > 2 and kind == b"IEND"
+    assert len(zlib.decompress(stream)) == 900 * (1 + 3 * 901)  # an error if the checksum is wrong
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
+@pytest.mark.parametrize("name", ["a.png", "a.tif", "a.jpg"])
+def test_values_that_are_no_numbers(tmp_path, name, value):
+    """In a late strip: nothing is left of the file."""
+    image = torch.full((3, 2000, 700), 0.5)
+    image[1, 1900, 3] = value
+    with pytest.raises(InputError, match="NaN or infinite values and was not saved"):
+        save_image(tmp_path / name, image)
+    assert os.listdir(tmp_path) == []
 
 
 def test_linear_dng(tmp_path, image, metadata):
