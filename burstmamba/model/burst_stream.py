@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from burstmamba.correspondence.field import Correspondence
 from burstmamba.model.config import ModelConfig
 from burstmamba.model.gas import GatherAggregateScatter
-from burstmamba.model.keyframe_stream import convolve
+from burstmamba.model.keyframe_stream import PaddedConvolution, convolve
 
 
 class BurstStage(nn.Module):
@@ -20,7 +20,7 @@ class BurstStage(nn.Module):
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
         self.gas = GatherAggregateScatter(config)
-        self.refine = nn.Conv2d(config.burst_channels, config.burst_channels, 3, padding=1)
+        self.refine = PaddedConvolution(config.burst_channels, config.burst_channels)
 
     def forward(self, features: Tensor, correspondence: Correspondence) -> Tensor:
         """(b, l, h, w, c) → (b, l, h, w, c), native views throughout."""

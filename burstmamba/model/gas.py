@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from burstmamba.correspondence.field import Correspondence, pixel_grid
 from burstmamba.model.config import ModelConfig
-from burstmamba.model.s6 import S6
-from burstmamba.model.wavelet import dtcwt
+from burstmamba.model.s6 import S6, LayerNorm
+from burstmamba.model.wavelet import dtcwt, project_subbands, resize_twice
 
 
 class WaveletCondition(nn.Module):
@@ -27,9 +26,11 @@ class WaveletCondition(nn.Module):
         The 1×1 projection commutes with the resize, so it runs at half resolution: the same ψ for less.
         """
         h, w = features.shape[1:3]
-        half = self.project(dtcwt(features)).permute(0, 3, 1, 2)
-        full = F.interpolate(half, scale_factor=2, mode="bilinear", align_corners=False)
-        return full[:, :, :h, :w].permute(0, 2, 3, 1)
+        if features.is_cuda:
+            half = project_subbands(features, self.project.weight, self.project.bias)
+        else:
+            half = self.project(dtcwt(features))
+        return resize_twice(half)[:, :h, :w]
 
 
 def sampling_phase(displacement: Tensor, periods: tuple[int, ...]) -> Tensor:
@@ -56,7 +57,7 @@ class GatherAggregateScatter(nn.Module):
         wavelet = config.selectivity == "wavelet"
         self.use_confidence = config.use_confidence
         self.phase_periods = config.phase_periods if config.use_phase else ()
-        self.norm = nn.LayerNorm(c)
+        self.norm = LayerNorm(c)
         self.psi = WaveletCondition(c, config.psi_channels) if wavelet else None
         self.s6 = S6(c, config.burst_state, config.psi_channels if wavelet else None, config.phase_channels)
 

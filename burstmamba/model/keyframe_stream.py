@@ -19,6 +19,32 @@ def convolve(convolution: nn.Module, tokens: Tensor) -> Tensor:
     return convolution(tokens.permute(0, 3, 1, 2)).permute(0, 2, 3, 1)
 
 
+class PaddedConvolution(nn.Conv2d):
+    """A 3×3 convolution whose channels are filled up to multiples of 8 while it is compiled for a GPU.
+
+    cuDNN wants such multiples, and in kernels of its own makes copies that have them; the compiler fills up for
+    nothing, in whatever kernel writes the input.
+    """
+
+    def __init__(self, inputs: int, outputs: int) -> None:
+        super().__init__(inputs, outputs, 3, padding=1)
+        self.missing = (-inputs % 8, -outputs % 8)
+
+    def forward(self, image: Tensor) -> Tensor:
+        """(b, c, h, w) → (b, outputs, h, w)."""
+        if not any(self.missing) or not image.is_cuda or not torch.compiler.is_compiling():
+            return super().forward(image)
+        return self.filled_up(image)
+
+    def filled_up(self, image: Tensor) -> Tensor:
+        """The same with zeros in the missing channels."""
+        inputs, outputs = self.missing
+        tokens = F.pad(image.permute(0, 2, 3, 1), (0, inputs)).permute(0, 3, 1, 2)
+        assert self.bias is not None
+        weight, bias = F.pad(self.weight, (0, 0, 0, 0, 0, inputs, 0, outputs)), F.pad(self.bias, (0, outputs))
+        return F.conv2d(tokens, weight, bias, padding=1)[:, : self.out_channels]
+
+
 class SelectiveScan2d(nn.Module):
     """SS2D: every token exchanges information with all others along four serialisations of the image."""
 
@@ -83,8 +109,8 @@ class ChannelAttentionBlock(nn.Module):
 
     def __init__(self, channels: int) -> None:
         super().__init__()
-        self.reduce = nn.Conv2d(channels, channels // 3, 3, padding=1)
-        self.expand = nn.Conv2d(channels // 3, channels, 3, padding=1)
+        self.reduce = PaddedConvolution(channels, channels // 3)
+        self.expand = PaddedConvolution(channels // 3, channels)
         self.attention = ChannelAttention(channels)
 
     def forward(self, image: Tensor) -> Tensor:
@@ -95,9 +121,13 @@ class ChannelAttentionBlock(nn.Module):
 class Block(nn.Module):
     """x·skip₁ + DropPath(SS2D(LN x)), then x·skip₂ + CAB(LN x)."""
 
+    keep_path: Tensor
+
     def __init__(self, config: ModelConfig, drop_path: float) -> None:
         super().__init__()
-        self.drop_path = drop_path
+        self.drops = config.drop_path > 0
+        # A tensor, so that all blocks share what is compiled for one.
+        self.register_buffer("keep_path", torch.tensor(1 - drop_path), persistent=False)
         self.scan_norm = nn.LayerNorm(config.channels)
         self.scan = SelectiveScan2d(config)
         self.scan_skip = nn.Parameter(torch.ones(config.channels))
@@ -108,9 +138,9 @@ class Block(nn.Module):
     def forward(self, tokens: Tensor) -> Tensor:
         """(b, h, w, c) → (b, h, w, c)."""
         scanned = self.scan(self.scan_norm(tokens))
-        if self.training and self.drop_path > 0:
-            keep = torch.rand(tokens.shape[0], 1, 1, 1, device=tokens.device) >= self.drop_path
-            scanned = scanned * (keep / (1 - self.drop_path)).to(scanned.dtype)
+        if self.training and self.drops:
+            keep = torch.rand(tokens.shape[0], 1, 1, 1, device=tokens.device) < self.keep_path
+            scanned = scanned * (keep / self.keep_path).to(scanned.dtype)
         tokens = tokens * self.scan_skip + scanned
         return tokens * self.attention_skip + convolve(self.attention, self.attention_norm(tokens))
 

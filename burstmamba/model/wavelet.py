@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -28,15 +30,72 @@ def dtcwt(tokens: Tensor) -> Tensor:
         (n, ⌈h/2⌉, ⌈w/2⌉, 12·c): for each of `ORIENTATIONS` the real then the imaginary part of all c channels.
         Half-resolution sample k lies at full-resolution 2k + ½.
     """
+    across = _split_bands(_made_even(tokens), 2)  # (n, h, 2, w, c): low and high of every row
+    low, high = _split_bands(across.flatten(2, 3), 1).unflatten(3, across.shape[2:4]).unbind(1)  # of every column
+    bands = (high[:, :, 0], high[:, :, 1], low[:, :, 1])  # lh, hh, hl
+    return torch.cat([part for band in bands for part in _quads_to_complex(band)], dim=-1)
+
+
+def project_subbands(tokens: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    """`F.linear(dtcwt(tokens), weight, bias)` in matrix products alone, which a GPU does far better than slices.
+
+    The filters' rows are sorted into even and odd ones, and the sums that make complex numbers of quads, being linear,
+    are applied to the weight instead.
+    """
+    tokens = _made_even(tokens)
+    n, h, w, c = tokens.shape
+    across = torch.matmul(_quad_matrix(w, tokens), tokens)  # (n, h, w/2 · 4, c): band and parity of every column
+    down = torch.matmul(_quad_matrix(h, tokens), across.flatten(2)).view(n, h // 2, 4, w // 2, 4, c)
+    quads = down.transpose(2, 3).reshape(n, h // 2, w // 2, 16 * c)
+    return F.linear(quads, quad_weight(weight).to(quads.dtype), bias)
+
+
+def quad_weight(weight: Tensor) -> Tensor:
+    """A weight (p, 12·c) for `dtcwt`'s channels → (p, 16·c) for (band, parity) of rows, then of columns, then c."""
+    parts = weight.unflatten(1, (3, 4, -1)) * 0.5**0.5  # (p, band, part, c)
+    first, second, third, fourth = parts.unbind(2)
+    lh, hh, hl = torch.stack((first + third, second + fourth, second - fourth, third - first), dim=2).unbind(1)
+    low, high = (torch.zeros_like(lh), hl), (lh, hh)  # bands by rows; in each its quad (p, 4, c): a b / c d
+    rows = [torch.stack(row, dim=2).unflatten(1, (2, 2)) for row in (low, high)]  # (p, row, column, column band, c)
+    return torch.stack(rows, dim=1).transpose(3, 4).flatten(1)
+
+
+def resize_twice(tokens: Tensor) -> Tensor:
+    """(n, h, w, c) → (n, 2·h, 2·w, c), bilinear with half-pixel centres; on a GPU as products with a small matrix."""
+    if tokens.is_cuda and max(tokens.shape[1:3]) <= MATRIX_UP_TO:
+        return resize_by_matrix(tokens)
+    image = tokens.permute(0, 3, 1, 2)
+    return F.interpolate(image, scale_factor=2, mode="bilinear", align_corners=False).permute(0, 2, 3, 1)
+
+
+def resize_by_matrix(tokens: Tensor) -> Tensor:
+    """The same as `resize_twice`; its gradient needs no scattered additions."""
+    n, h, w, c = tokens.shape
+    across = torch.matmul(_resize_matrix(w, tokens), tokens)
+    return torch.matmul(_resize_matrix(h, tokens), across.flatten(2)).view(n, 2 * h, 2 * w, c)
+
+
+def _resize_matrix(size: int, like: Tensor) -> Tensor:
+    """(2·size, size): ¾ of the nearest sample and ¼ of the next."""
+    place, target = torch.arange(size, device=like.device), torch.arange(2 * size, device=like.device)[:, None]
+    near, far = target // 2, (target // 2 + target % 2 * 2 - 1).clamp(0, size - 1)
+    return 0.75 * (near == place).to(like.dtype) + 0.25 * (far == place).to(like.dtype)
+
+
+def _made_even(tokens: Tensor) -> Tensor:
+    """With the last row and column repeated where their number is odd."""
     h, w = tokens.shape[1:3]
     if h % 2:
         tokens = torch.cat((tokens, tokens[:, -1:]), dim=1)
     if w % 2:
         tokens = torch.cat((tokens, tokens[:, :, -1:]), dim=2)
-    across = _split_bands(tokens, 2)  # (n, h, 2, w, c): low and high of every row
-    low, high = _split_bands(across.flatten(2, 3), 1).unflatten(3, across.shape[2:4]).unbind(1)  # of every column
-    bands = (high[:, :, 0], high[:, :, 1], low[:, :, 1])  # lh, hh, hl
-    return torch.cat([part for band in bands for part in _quads_to_complex(band)], dim=-1)
+    return tokens
+
+
+def _quad_matrix(size: int, like: Tensor) -> Tensor:
+    """(2·size, size): both filters along an axis; for each half-resolution sample low even, odd, high even, odd."""
+    filters = torch.stack([_filter_matrix(taps, size, like) for taps in (LOW, HIGH)])
+    return filters.unflatten(1, (size // 2, 2)).transpose(0, 1).flatten(0, 2)
 
 
 def _quads_to_complex(band: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -76,9 +135,20 @@ def _symmetric_index(position: Tensor, size: int) -> Tensor:
 
 def _filter_matrix(taps: tuple[float, ...], size: int, like: Tensor) -> Tensor:
     """(size, size): filtering with symmetric borders as one matrix, made on the device of `like`."""
-    position = torch.arange(size, device=like.device)
-    matrix = torch.zeros(size, size, dtype=torch.promote_types(like.dtype, torch.float32), device=like.device)
+    make = _make_matrix if torch.compiler.is_compiling() else _make_matrix_once
+    return make(taps, size, like.dtype, like.device)
+
+
+def _make_matrix(taps: tuple[float, ...], size: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+    position = torch.arange(size, device=device)
+    matrix = torch.zeros(size, size, dtype=torch.promote_types(dtype, torch.float32), device=device)
     for k, tap in enumerate(taps):
         source = _symmetric_index(position + (k - len(taps) // 2), size)
         matrix = matrix + tap * (source[:, None] == position).to(matrix.dtype)
-    return matrix.to(like.dtype)
+    return matrix.to(dtype)
+
+
+@cache
+def _make_matrix_once(taps: tuple[float, ...], size: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+    with torch.inference_mode(False):  # or training could not use it later
+        return _make_matrix(taps, size, dtype, device)

@@ -24,8 +24,10 @@ WARM_UP_STEPS = 3
 def compile_blocks(model: nn.Module) -> None:
     """Fuse what lies between the matrix products and scans of each repeated block; equal blocks compile once."""
     import torch._dynamo  # two seconds that a run without a GPU need not spend
+    import torch._inductor.config
 
-    torch._dynamo.config.recompile_limit = 64  # one for each burst length and block
+    torch._dynamo.config.recompile_limit = 64  # one for each burst length
+    torch._inductor.config.comprehensive_padding = False  # scans read any strides; padded ones would be copied first
     for module in model.modules():
         if isinstance(module, Block | BurstStage):
             module.compile(dynamic=None if isinstance(module, BurstStage) else False)

@@ -7,6 +7,8 @@ from burstmamba import Correspondence, InputError
 from burstmamba.model.burstmamba import BurstMamba
 from burstmamba.model.config import PRESETS, ModelConfig, preset
 from burstmamba.model.gas import GatherAggregateScatter
+from burstmamba.model.keyframe_stream import PaddedConvolution
+from burstmamba.model.s6 import LayerNorm
 
 TINY = preset("tiny")
 
@@ -148,6 +150,41 @@ def test_drop_path_acts_in_training_only():
     with torch.no_grad():
         assert torch.equal(model(frames), model(frames))
         assert len({model.train()(frames).sum().item() for _ in range(8)}) > 1
+
+
+def test_drop_path_keeps_the_mean():
+    """A rate of its own for every block, from 0 up; what is kept is divided by its share."""
+    blocks = [block for stage in build(replace(TINY, drop_path=0.5)).keyframe.stages for block in stage.blocks]
+    assert [round(1 - block.keep_path.item(), 4) for block in blocks] == [0, 0.5]
+    block, tokens = blocks[-1].train(), torch.randn(512, 2, 2, TINY.channels)
+    block.attention = torch.nn.Identity()
+    block.attention_norm = torch.nn.Identity()
+    with torch.no_grad():
+        dropped = (block(tokens) - 2 * tokens).abs().sum(dim=(1, 2, 3)) == 0
+        mean = (block(tokens) - 2 * tokens).mean()
+        expected = (block.eval()(tokens) - 2 * tokens).mean()
+    assert 0.4 < dropped.float().mean() < 0.6
+    assert torch.isclose(mean, expected, atol=5 * expected.abs().item() / 512**0.5 + 1e-3)
+
+
+@pytest.mark.parametrize("inputs, outputs", [(12, 5), (8, 5), (5, 16)])
+def test_filling_up_channels_changes_nothing(inputs, outputs):
+    torch.manual_seed(0)
+    convolution, image = PaddedConvolution(inputs, outputs), torch.randn(2, inputs, 4, 5)
+    found, expected = convolution.filled_up(image), convolution(image)
+    assert torch.allclose(found, expected, atol=1e-6)
+    gradients = [torch.autograd.grad(y.square().sum(), convolution.parameters()) for y in (found, expected)]
+    assert all(torch.allclose(a, b, rtol=1e-4, atol=1e-4) for a, b in zip(*gradients, strict=True))
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA GPU")
+def test_layer_norm_of_any_width_on_a_gpu():
+    norm = LayerNorm(45)
+    torch.nn.init.normal_(norm.weight)
+    tokens = 3 + 10 * torch.randn(7, 9, 45)
+    expected = torch.nn.functional.layer_norm(tokens, (45,), norm.weight, norm.bias)
+    assert torch.allclose(norm.cuda()(tokens.cuda()).cpu(), expected, atol=1e-4)
 
 
 def test_freeze():

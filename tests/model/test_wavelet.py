@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from burstmamba.model import wavelet
-from burstmamba.model.wavelet import HIGH, LOW, dtcwt
+from burstmamba.model.wavelet import HIGH, LOW, dtcwt, project_subbands, resize_by_matrix, resize_twice
 
 
 def high_pass_bands(tokens):
@@ -118,3 +118,24 @@ def test_shift_by_one_pixel_hardly_changes_the_energy_of_a_grating():
     means = [energy[..., strongest].mean().item() for energy in energies]
     spreads = [energy[..., strongest].std().item() for energy in energies]
     assert max(means) < 1.02 * min(means) and max(spreads) < 0.1 * means[0]
+
+
+@pytest.mark.parametrize("size", [(6, 8), (7, 9), (1, 1), (2, 31)])
+def test_projecting_in_matrix_products_is_the_same(size):
+    tokens = torch.randn(2, *size, 3, dtype=torch.float64)
+    weight, bias = torch.randn(5, 36, dtype=torch.float64), torch.randn(5, dtype=torch.float64)
+    expected = torch.nn.functional.linear(dtcwt(tokens), weight, bias)
+    assert torch.allclose(project_subbands(tokens, weight, bias), expected, atol=1e-12)
+
+
+def test_resizing_by_matrix_is_the_same():
+    tokens = torch.randn(2, 5, 1, 3, dtype=torch.float64)
+    assert torch.allclose(resize_by_matrix(tokens), resize_twice(tokens), atol=1e-12)
+
+
+def test_filters_made_without_gradients_serve_training():
+    with torch.inference_mode():
+        dtcwt(torch.zeros(1, 22, 26, 1))
+    tokens = torch.zeros(1, 22, 26, 1, requires_grad=True)
+    dtcwt(tokens).sum().backward()
+    assert tokens.grad is not None

@@ -1,4 +1,4 @@
-"""Triton sums: over paths with the skip D·x folded in, and of the shares of the other gradients."""
+"""Triton sums: over paths with the skip D·x folded in, and of the shares of gradients."""
 
 from __future__ import annotations
 
@@ -8,39 +8,26 @@ import triton.language as tl
 
 @triton.jit
 def combine_paths(
-    parts, x, D, out, other, products,
-    x_strides, out_strides, other_strides,
-    pixels, tokens, channels,
-    PATHS: tl.constexpr, TOKENS_BLOCK: tl.constexpr, BLOCK: tl.constexpr, PRODUCT: tl.constexpr,
+    parts, x, D, out, x_strides, out_strides, pixels, tokens, channels,
+    UNIT: tl.constexpr, PATHS: tl.constexpr, TOKENS_BLOCK: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """out = Σₖ parts + ΣₖD·x; with PRODUCT also this program's share of Σₜ other·x, the gradient of each Dₖ.
-
-    parts: (b·p, k, t, d). products: (b·p, token blocks, d).
-    """
+    """out = Σₖ parts + ΣₖD·x. parts: (b·p, k, t, d). Strides and channels count UNITs, which are read at once."""
     sequence = tl.program_id(0)
-    part = tl.program_id(1)
     b = (sequence // pixels).to(tl.int64)
     p = (sequence % pixels).to(tl.int64)
-    t = (part * TOKENS_BLOCK + tl.arange(0, TOKENS_BLOCK))[:, None].to(tl.int64)
+    t = (tl.program_id(1) * TOKENS_BLOCK + tl.arange(0, TOKENS_BLOCK))[:, None].to(tl.int64)
     d = (tl.program_id(2) * BLOCK + tl.arange(0, BLOCK))[None, :]
-    mask = (t < tokens) & (d < channels)
-    x_t = tl.load(x + b * x_strides[0] + p * x_strides[1] + t * x_strides[2] + d, mask=mask, other=0.0)
-    x_t = x_t.to(tl.float32)
+    inside = d < channels * UNIT
+    mask = (t < tokens) & inside
+    x_t = tl.load(x + (b * x_strides[0] + p * x_strides[1] + t * x_strides[2]) * UNIT + d, mask=mask, other=0.0)
     skip = tl.zeros((1, BLOCK), dtype=tl.float32)
     total = tl.zeros((TOKENS_BLOCK, BLOCK), dtype=tl.float32)
     for k in tl.static_range(PATHS):
-        skip += tl.load(D + k * channels + d, mask=d < channels, other=0.0)
-        row = (sequence.to(tl.int64) * PATHS + k) * tokens
-        total += tl.load(parts + (row + t) * channels + d, mask=mask, other=0.0).to(tl.float32)
-    total += skip * x_t
-    tl.store(out + b * out_strides[0] + p * out_strides[1] + t * out_strides[2] + d, total, mask=mask)
-    if PRODUCT:
-        o_t = tl.load(
-            other + b * other_strides[0] + p * other_strides[1] + t * other_strides[2] + d, mask=mask, other=0.0
-        )
-        product = tl.sum(o_t.to(tl.float32) * x_t, axis=0)[None, :]
-        place = (sequence.to(tl.int64) * tl.num_programs(1) + part) * channels
-        tl.store(products + place + d, product, mask=d < channels)
+        skip += tl.load(D + k * channels * UNIT + d, mask=inside, other=0.0)
+        row = (sequence.to(tl.int64) * PATHS + k) * tokens + t
+        total += tl.load(parts + row * channels * UNIT + d, mask=mask, other=0.0).to(tl.float32)
+    total += skip * x_t.to(tl.float32)
+    tl.store(out + (b * out_strides[0] + p * out_strides[1] + t * out_strides[2]) * UNIT + d, total, mask=mask)
 
 
 @triton.jit
@@ -56,8 +43,8 @@ def sum_shares(dBC, dB, dC, rows, blocks, N: tl.constexpr, NP: tl.constexpr, ROW
 
 
 @triton.jit
-def sum_parameters(parts, dA, dbias, rows, columns, N: tl.constexpr, ROWS_BLOCK: tl.constexpr, BLOCK: tl.constexpr):
-    """dA (k·d, N) and dbias (k·d) from the shares of all programs, parts (rows, k·d·(N + 1)), in a fixed order."""
+def sum_parameters(parts, dA, dD, dbias, rows, columns, N: tl.constexpr, ROWS_BLOCK: tl.constexpr, BLOCK: tl.constexpr):
+    """dA (k·d, N), dD and dbias (k·d) from the shares of all programs, parts (rows, k·d·(N + 2)), in a fixed order."""
     column = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     row = tl.arange(0, ROWS_BLOCK)[:, None]
     total = tl.zeros((ROWS_BLOCK, BLOCK), dtype=tl.float32)
@@ -65,7 +52,8 @@ def sum_parameters(parts, dA, dbias, rows, columns, N: tl.constexpr, ROWS_BLOCK:
         mask = (row + first < rows) & (column < columns)[None, :]
         total += tl.load(parts + (row + first).to(tl.int64) * columns + column[None, :], mask=mask, other=0.0)
     total = tl.sum(total, axis=0)
-    channel = column // (N + 1)
-    n = column % (N + 1)
+    channel = column // (N + 2)
+    n = column % (N + 2)
     tl.store(dA + channel * N + n, total, mask=(column < columns) & (n < N))
-    tl.store(dbias + channel, total, mask=(column < columns) & (n == N))
+    tl.store(dD + channel, total, mask=(column < columns) & (n == N))
+    tl.store(dbias + channel, total, mask=(column < columns) & (n == N + 1))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache
+from math import gcd
 
 import torch
 import triton
@@ -62,6 +63,11 @@ def unroll_of(tokens: int, channels: int, n: int, tuning: Tuning | None = None) 
 def saved_shape(walks: int, tokens: int, channels: int, n: int) -> tuple[int, int, int, int]:
     """Of the states that a forward walk saves: before every segment but the first, channels in groups of 32."""
     return walks, -(-tokens // unroll_of(tokens, channels, n)) - 1, *state_shape(channels, n)
+
+
+def saved_dtype(x: Tensor) -> torch.dtype:
+    """Of the states that a forward walk saves: no finer than the tokens, for half of what training writes is these."""
+    return torch.bfloat16 if x.dtype == torch.bfloat16 else torch.float32
 
 
 def state_shape(channels: int, n: int) -> tuple[int, int]:
@@ -162,7 +168,8 @@ def scan_forward(problem: Problem, save: bool, tuning: Tuning | None = None) -> 
     chunks, chunk_segments = cut_into_chunks(problem, blocks, segments, tuning.programs)
     fp32 = {"dtype": torch.float32, "device": x.device}
     y = torch.empty(problem.walks, tokens, channels, dtype=x.dtype, device=x.device)
-    saved = torch.empty(problem.walks, segments - 1 if save else 0, *state_shape(channels, constants["N"]), **fp32)
+    shape = problem.walks, segments - 1 if save else 0, *state_shape(channels, constants["N"])
+    saved = torch.empty(shape, dtype=saved_dtype(x), device=x.device)
     starts = ends = durations = y
     if chunks > 1:
         ends = torch.empty(problem.walks, chunks, *state_shape(channels, constants["N"]), **fp32)
@@ -186,12 +193,12 @@ def scan_forward(problem: Problem, save: bool, tuning: Tuning | None = None) -> 
         carry_on(problem, constants, ends, starts, durations, chunks, backward=False)
     walk(summary=False)
     out = empty_in_order(x)
-    combine(problem, y, x, out, None)
+    combine(problem, y, x, out)
     return out, saved
 
 
 def scan_backward(problem: Problem, saved: Tensor, dy: Tensor, tuning: Tuning | None = None) -> tuple[Tensor, ...]:
-    """Gradients of x, delta, A, B, C, of every D (d,), and of delta_bias."""
+    """Gradients of x, delta, A, B, C, D and delta_bias."""
     tuning = tuning or TUNING
     x, dy, tokens, paths = problem.x, flat(dy, 2), problem.tokens, len(problem.codes)
     channels, short = x.shape[-1], tokens <= SHORT
@@ -204,7 +211,7 @@ def scan_backward(problem: Problem, saved: Tensor, dy: Tensor, tuning: Tuning | 
     fp32 = {"dtype": torch.float32, "device": x.device}
     dx_parts = torch.empty(problem.walks, tokens, channels, dtype=x.dtype, device=x.device)
     ddelta = empty_in_order(problem.delta)
-    dAb = torch.empty(workers * chunks, paths, channels, constants["N"] + 1, **fp32)
+    shares = torch.empty(workers * chunks, paths, channels, constants["N"] + 2, **fp32)
     dBC = torch.empty(blocks, problem.walks, tokens, 2 * constants["NP"], **fp32)
     starts = dy
     if chunks > 1:
@@ -224,23 +231,23 @@ def scan_backward(problem: Problem, saved: Tensor, dy: Tensor, tuning: Tuning | 
     launch(
         walk_backward, blocks * paths * chunks * workers,
         x, problem.delta, problem.A, problem.B, problem.C, problem.bias, problem.weight_or_any,
-        dy, saved, starts, dx_parts, ddelta, dBC, dAb,
+        dy, saved, starts, dx_parts, ddelta, dBC, shares,
         *problem.input_strides(), strides(dy, 2), strides(ddelta, 3),
         problem.sequences, x.shape[1], paths, problem.packed_codes, chunks, chunk_segments,
         x.shape[2], x.shape[3], tokens, channels, segments,
         UNROLL=unroll, HAS_START=chunks > 1, **constants,
     )  # fmt: skip
     dx = empty_in_order(x)
-    dD = combine(problem, dx_parts, dy, dx, x)
+    combine(problem, dx_parts, dy, dx)
     dB, dC = (torch.empty(tensor.shape, dtype=tensor.dtype, device=x.device) for tensor in (problem.B, problem.C))
     rows = problem.walks * tokens
     sum_shares[(triton.cdiv(rows, 64),)](
         dBC, dB, dC, rows, blocks, N=constants["N"], NP=constants["NP"], ROWS_BLOCK=64, num_warps=4
     )
-    dA, dbias = torch.empty(problem.A.shape, **fp32), torch.empty(problem.bias.shape, **fp32)
-    columns = dAb[0].numel()
+    dA, dD, dbias = (torch.empty(tensor.shape, **fp32) for tensor in (problem.A, problem.D, problem.bias))
+    columns = shares[0].numel()
     sum_parameters[(triton.cdiv(columns, 32),)](
-        dAb, dA, dbias, dAb.shape[0], columns, N=constants["N"], ROWS_BLOCK=64, BLOCK=32, num_warps=4
+        shares, dA, dD, dbias, shares.shape[0], columns, N=constants["N"], ROWS_BLOCK=64, BLOCK=32, num_warps=4
     )
     return dx, ddelta, dA, dB, dC, dD, dbias
 
@@ -258,18 +265,13 @@ def carry_on(
     )  # fmt: skip
 
 
-def combine(problem: Problem, parts: Tensor, x: Tensor, out: Tensor, other: Tensor | None) -> Tensor:
-    """out = Σₖ parts + ΣₖD·x; returns Σ other·x (d,), empty without `other`."""
+def combine(problem: Problem, parts: Tensor, x: Tensor, out: Tensor) -> None:
+    """out = Σₖ parts + ΣₖD·x."""
     channels, rows = x.shape[-1], 16
-    token_blocks = triton.cdiv(problem.tokens, rows)
-    products = torch.empty(
-        problem.sequences * token_blocks if other is not None else 0, channels, dtype=torch.float32, device=x.device
-    )
     block = min(128, triton.next_power_of_2(channels))
-    combine_paths[(problem.sequences, token_blocks, triton.cdiv(channels, block))](
-        parts, x, problem.D, out, x if other is None else other, products,
-        strides(x, 2), strides(out, 2), strides(x if other is None else other, 2),
-        x.shape[1], problem.tokens, channels,
-        PATHS=len(problem.codes), TOKENS_BLOCK=rows, BLOCK=block, PRODUCT=other is not None, num_warps=4,
+    unit = gcd(8, channels, *strides(x, 2), *strides(out, 2))
+    x_strides, out_strides = (tuple(stride // unit for stride in strides(tensor, 2)) for tensor in (x, out))
+    combine_paths[(problem.sequences, triton.cdiv(problem.tokens, rows), triton.cdiv(channels, block))](
+        parts, x, problem.D, out, x_strides, out_strides, x.shape[1], problem.tokens, channels // unit,
+        UNIT=unit, PATHS=len(problem.codes), TOKENS_BLOCK=rows, BLOCK=block, num_warps=4,
     )  # fmt: skip
-    return products.sum(0)

@@ -13,6 +13,7 @@ from burstmamba.kernels.selective_scan.layout import CODES, empty_in_order
 from burstmamba.kernels.selective_scan.triton_launch import (
     MOST_STATES,
     Problem,
+    saved_dtype,
     saved_shape,
     scan_backward,
     scan_forward,
@@ -63,7 +64,7 @@ def scan_triton(
 def _(x, delta, A, B, C, D, delta_bias, weight, codes, save):
     walks, tokens = x.shape[0] * x.shape[1] * len(codes), x.shape[2] * x.shape[3]
     shape = saved_shape(walks, tokens, x.shape[-1], A.shape[-1])
-    return empty_in_order(x), x.new_empty(shape if save else (walks, 0, *shape[2:]), dtype=torch.float32)
+    return empty_in_order(x), x.new_empty(shape if save else (walks, 0, *shape[2:]), dtype=saved_dtype(x))
 
 
 @torch.library.custom_op("burstmamba::scan_triton_backward", mutates_args=())
@@ -85,11 +86,9 @@ def scan_triton_backward(
 
 @scan_triton_backward.register_fake
 def _(x, delta, A, B, C, D, delta_bias, weight, codes, saved, dy):
-    fp32 = torch.float32
-    dD = x.new_empty(x.shape[-1], dtype=fp32)
     dB, dC = (t.new_empty(t.shape) for t in (B, C))
-    parameters = (A.new_empty(A.shape, dtype=fp32), dB, dC, dD, delta_bias.new_empty(delta_bias.shape, dtype=fp32))
-    return empty_in_order(x), empty_in_order(delta), *parameters
+    dA, dD, dbias = (t.new_empty(t.shape, dtype=torch.float32) for t in (A, D, delta_bias))
+    return empty_in_order(x), empty_in_order(delta), dA, dB, dC, dD, dbias
 
 
 def remember(ctx, inputs, output) -> None:
@@ -103,7 +102,6 @@ def gradients(ctx, dy: Tensor, _) -> tuple[Tensor | None, ...]:
     dx, ddelta, dA, dB, dC, dD, dbias = torch.ops.burstmamba.scan_triton_backward(
         x, delta, A, B, C, D, delta_bias, weight, ctx.codes, saved, dy
     )
-    dD = dD.expand(D.shape)  # y holds D·x once a path, so every path's D has the same gradient
     return dx, ddelta, dA.to(A.dtype), dB, dC, dD.to(D.dtype), dbias.to(delta_bias.dtype), None, None, None
 
 

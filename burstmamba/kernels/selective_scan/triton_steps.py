@@ -50,7 +50,7 @@ def load_states(pointer, lane, end, COUNT: tl.constexpr):
     """A state stored group after group as (n, 32), for lanes before `end`; else zeros."""
     values = ()
     for i in tl.static_range(COUNT):
-        values = values + (tl.load(pointer + lane + i * LANES, mask=lane < end, other=0.0),)
+        values = values + (tl.load(pointer + lane + i * LANES, mask=lane < end, other=0.0).to(tl.float32),)
     return values
 
 

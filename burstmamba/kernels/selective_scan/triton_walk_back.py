@@ -130,7 +130,7 @@ def load_driven(
 
 @triton.jit(do_not_specialize=SIZES, do_not_specialize_on_alignment=POINTERS)
 def walk_backward(
-    x, delta, A, B, C, bias, weight, dy, saved, starts, dx, ddelta, dBC, dAb,
+    x, delta, A, B, C, bias, weight, dy, saved, starts, dx, ddelta, dBC, shares,
     x_strides, delta_strides, B_strides, C_strides, weight_strides, dy_strides, ddelta_strides,
     sequences, pixels, paths, path_codes, chunks, chunk_segments, rows, columns, tokens, channels, segments,
     N: tl.constexpr, NP: tl.constexpr, BLOCK: tl.constexpr, UNROLL: tl.constexpr,
@@ -140,7 +140,7 @@ def walk_backward(
 
     They are recomputed from the saved ones. starts: as in `walk_forward`, the gradient that later chunks send to this
     one's last state. dx: (b·p, k, t, d) in grid order. dBC: (blocks, b·p, k, t, 2·NP), the share of each
-    block of channels. dAb: (workers, chunks, k, d, n + 1), dA and after it dbias.
+    block of channels. shares: (workers, chunks, k, d, n + 2), of dA and after it of dD and dbias.
     """
     GROUPS: tl.constexpr = BLOCK // LANES
     KEEP: tl.constexpr = UNROLL * N * GROUPS <= KEPT
@@ -163,6 +163,7 @@ def walk_backward(
     shift = load_channels(bias + path * channels, d, channels, GROUPS)
     stride = grid_stride(code, columns)
     dA_sum = zeros(N * GROUPS)
+    dD_sum = zeros(GROUPS)
     dbias_sum = zeros(GROUPS)
     last = tl.minimum((chunk + 1) * chunk_segments, segments) - 1
     final = (last + 1) * UNROLL - 1
@@ -228,24 +229,29 @@ def walk_backward(
                 B_t = spread(tl.load(B_p + at * B_strides[3] + lane, mask=lane < N, other=0.0), lane, N)
                 C_t = spread(Cs[u], lane, N)
                 factor = factors[u] if KEEP else decay_factors(steps, decay, N, GROUPS)
-                gradient, dA_sum, d_driven, d_rate, shares = retreat(
+                gradient, dA_sum, d_driven, d_rate, dBC_t = retreat(
                     decayed[u], factor, gradient, dA_sum, steps, driven, dy_t, decay, B_t, C_t, N, NP, GROUPS
                 )
                 x_t = to_float(load_channels(x_p + at * x_strides[2], d, channels, GROUPS), GROUPS)
+                dD_t = ()
                 dbias_t = ()
                 for g in tl.static_range(GROUPS):
                     c = d + LANES * g
                     # decay carries log₂e, so its sum is divided by it again.
                     d_delta = (d_driven[g] * x_t[g] + d_rate[g] * (1.0 / LOG2E)) * slopes[g]
+                    dD_t = dD_t + (dD_sum[g] + dy_t[g] * x_t[g],)
                     dbias_t = dbias_t + (dbias_sum[g] + d_delta,)
                     tl.store(dx_p + at * channels + c, d_driven[g] * steps[g], mask=c < end)
                     tl.store(ddelta_p + at * ddelta_strides[3] + c, d_delta, mask=c < end)
+                dD_sum = dD_t
                 dbias_sum = dbias_t
-                total = sum_lanes(shares, lane, 2 * NP)
+                total = sum_lanes(dBC_t, lane, 2 * NP)
                 tl.store(dBC_p + at * (2 * NP) + number, total, mask=number < tl.where(live, 2 * NP, 0))
     place = ((worker * chunks + chunk) * paths + path) * channels
     for g in tl.static_range(GROUPS):
         c = d + LANES * g
+        share = shares + (place + c) * (N + 2)
         for n in tl.static_range(N):
-            tl.store(dAb + (place + c) * (N + 1) + n, dA_sum[g * N + n], mask=c < channels)
-        tl.store(dAb + (place + c) * (N + 1) + N, dbias_sum[g], mask=c < channels)
+            tl.store(share + n, dA_sum[g * N + n], mask=c < channels)
+        tl.store(share + N, dD_sum[g], mask=c < channels)
+        tl.store(share + N + 1, dbias_sum[g], mask=c < channels)
