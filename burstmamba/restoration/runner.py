@@ -30,6 +30,8 @@ class Runner:
         self.model = model.eval()
         parameter = next(model.parameters(), None)
         self.device = torch.device("cpu") if parameter is None else parameter.device
+        if self.device.type == "cuda":
+            model.to(memory_format=torch.channels_last)  # pyright: ignore[reportCallIssue]
         self.graphs = False
         """Whether windows run as CUDA graphs; only ever set for a CUDA device."""
         self.captured: dict[tuple[int, ...], Graph] = {}
