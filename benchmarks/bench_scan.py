@@ -106,7 +106,7 @@ def time_peers(cases: list[Case], device: torch.device, dtype: torch.dtype) -> I
             case if small else replace(case, backward=False), "reference", device, dtype, clock=timed_briefly
         )
     for case in cases:
-        if case.tokens <= SHORT:
+        if case.tokens <= SHORT and case.bar_ms:  # a minute of compilation each
             compiled = torch.compile(selective_scan, dynamic=False)
             yield time_case(case, "reference", device, dtype, scan=compiled) | {"backend": "reference, compiled"}
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +14,8 @@ from rich.console import Console
 
 if TYPE_CHECKING:
     from burstmamba.evaluation.ablation import AblationTable
+    from burstmamba.evaluation.alignment_cache import AlignmentCache
+    from burstmamba.evaluation.benchmark import Benchmark
     from burstmamba.evaluation.reconstruct import Method
     from burstmamba.evaluation.scores import ScoreBook
 
@@ -28,81 +32,133 @@ def ablate(
     subset: Annotated[str, typer.Option(help="OpenBurst's subsets to score, comma-separated.")] = "still",
     limit: Annotated[int | None, typer.Option(min=1, help="Only the first N bursts of each subset.")] = None,
     train: Annotated[bool, typer.Option(help="Train rows that have no weights yet.")] = True,
+    score: Annotated[bool, typer.Option(help="Score the finished rows and write the tables.")] = True,
     set_: Annotated[list[str] | None, typer.Option("--set", help="A setting for every row: key=value.")] = None,
     device: Annotated[str, typer.Option(help="cpu or cuda; by default the best there is.")] = "",
 ) -> None:
     """Train what is missing with equal steps and seeds, score it on OpenBurst, and print the paper's tables.
 
-    Weights in OUT/runs and scores in OUT/scores are used again, so a table can be made in several sittings.
+    Weights in OUT/runs and scores in OUT/scores are used again, so a table can be made in several sittings, and by
+    several processes at once: started with the same command, each takes the next row that nobody trains.
     """
-    from burstmamba.checkpoint import write_atomically
     from burstmamba.cli.evaluate import default_device, names
     from burstmamba.errors import InputError
     from burstmamba.evaluation.ablation import TABLES, ablation_table
-    from burstmamba.evaluation.ablation_report import collect, markdown, save_results
+    from burstmamba.evaluation.catalogue import open_benchmark
+    from burstmamba.evaluation.folder_lock import folder_lock
 
     tables = list(TABLES.values()) if table == "all" else [ablation_table(table)]
-    wanted = names(only) or list(dict.fromkeys(recipe for chosen in tables for recipe in chosen.recipes))
+    every = list(dict.fromkeys(recipe for chosen in tables for recipe in chosen.recipes))
+    wanted = names(only) or every
     known = {recipe for chosen in TABLES.values() for recipe in chosen.recipes}
     if unknown := [recipe for recipe in wanted if recipe not in known]:
         raise InputError(f"no table uses the recipe {unknown[0]!r}; --only knows {', '.join(sorted(known))}.")
     device = device or default_device()
+    bursts = open_benchmark(benchmark).select(names(subset), limit)  # a mistake is said before hours of training
     settings = [*(set_ or []), *([f"phases.steps={steps}"] if steps else [])]
-    books: dict[int, dict[str, ScoreBook]] = {}
-    for seed in map(int, names(seeds)):
-        for recipe in wanted:
-            folder = out / "runs" / f"{recipe}-s{seed}"
-            if train and not is_trained(recipe, folder, settings):
-                run_training(recipe, folder, data or [], val, [*settings, f"seed={seed}"], device)
-        every = dict.fromkeys(recipe for chosen in tables for recipe in chosen.recipes)
-        books[seed] = {
-            recipe: score_recipe(recipe, seed, tables, benchmark, out, names(subset), limit, device)
-            for recipe in every
-            if (out / "runs" / f"{recipe}-s{seed}" / "weights.safetensors").is_file()
-        }
-    for chosen in tables:
-        results = [collect(chosen, books[seed], name, seed) for seed in books for name in names(subset)]
-        text = markdown(chosen, results)
-        save_results(out / f"{chosen.name}.json", results)
-        write_atomically(out / f"{chosen.name}.md", text.encode())
-        Console(soft_wrap=True).print(text, markup=False, highlight=False)
+    runs = [(int(seed), recipe) for seed in names(seeds) for recipe in wanted]
+    for seed, recipe in runs if train else []:
+        train_row(recipe, run_folder(out, recipe, seed), data or [], val, settings, seed, device)
+    if score:
+        # One process at a time: the next one finds maps and scores, and tables are never replaced by older ones.
+        with folder_lock(out, wait=True):
+            score_tables(tables, every, list(map(int, names(seeds))), bursts, out, device)
 
 
-def is_trained(recipe: str, folder: Path, settings: list[str]) -> bool:
-    """Whether the row's weights exist and had all their steps; an interrupted run has weights, too."""
-    from burstmamba.checkpoint import read_checkpoint
+def run_folder(out: Path, recipe: str, seed: int) -> Path:
+    """Where a row is trained."""
+    return out / "runs" / f"{recipe}-s{seed}"
+
+
+def say(text: str) -> None:
+    """A line beside the tables."""
+    Console(stderr=True, soft_wrap=True).print(text, markup=False, highlight=False)
+
+
+def train_row(
+    recipe: str, folder: Path, data: list[str], val: str | None, settings: list[str], seed: int, device: str
+) -> None:
+    """Train a row to its end, unless it is, or another process is at it."""
+    from burstmamba.evaluation.folder_lock import folder_lock
     from burstmamba.training.overrides import load_recipe, override
 
-    weights = folder / "weights.safetensors"
     steps = override(load_recipe(recipe), settings).steps
-    return weights.is_file() and int(read_checkpoint(weights).notes.get("steps", 0)) >= steps
+    with folder_lock(folder, wait=False) as mine:
+        if not mine:
+            say(f"{recipe}, seed {seed}: another process trains it.")
+        elif steps_taken(folder) < steps:
+            run_training(recipe, folder, data, val, [*settings, f"seed={seed}"], device)
+
+
+def steps_taken(folder: Path) -> int:
+    """Steps that a run's weights had; an interrupted run has weights, too. 0 without any."""
+    from burstmamba.checkpoint import read_checkpoint
+
+    weights = folder / "weights.safetensors"
+    return int(read_checkpoint(weights).notes.get("steps", 0)) if weights.is_file() else 0
+
+
+def steps_planned(folder: Path) -> int:
+    """Steps that a run was started with; 0 where only its weights were kept."""
+    recipe = folder / "recipe.json"
+    return sum(phase["steps"] for phase in json.loads(recipe.read_text())["phases"]) if recipe.is_file() else 0
 
 
 def run_training(recipe: str, folder: Path, data: list[str], val: str | None, settings: list[str], device: str) -> None:
     """Train one row in a process of its own, so that its memory and graphs are gone afterwards."""
     from burstmamba.errors import InputError
 
-    command = [
-        sys.executable,
-        "-m",
-        "burstmamba",
-        "train",
-        recipe,
-        "--out",
-        str(folder),
-        "--resume",
-        "--device",
-        device,
-    ]
+    command = [sys.executable, "-m", "burstmamba", "train", recipe, "--out", str(folder), "--resume"]
+    command += ["--device", device]
     for pattern in data:
         command += ["--data", pattern]
     if val:
         command += ["--val", val]
     for setting in settings:
         command += ["--set", setting]
-    Console(stderr=True, soft_wrap=True).print(" ".join(command[2:]), markup=False, highlight=False)
-    if subprocess.run(command).returncode != 0:
-        raise InputError(f"training {recipe} did not finish; its messages are above, and --resume goes on in {folder}.")
+    say(" ".join(command[2:]))
+    if (code := run_to_the_end(command)) != 0:
+        raise InputError(f"training {recipe} stopped with code {code} in {folder}; the same command goes on there.")
+
+
+def run_to_the_end(command: list[str]) -> int:
+    """Run a training; who asks this process to stop asks that one, and it is waited for: it writes a checkpoint."""
+    process = subprocess.Popen(command)
+    # SIGTERM for both: a terminal has sent the training its Ctrl-C already, and a second one would cut it off.
+    before = {
+        number: signal.signal(number, lambda *_: process.terminate()) for number in (signal.SIGINT, signal.SIGTERM)
+    }
+    try:
+        return process.wait()
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def score_tables(
+    tables: list[AblationTable], recipes: list[str], seeds: list[int], bursts: Benchmark, out: Path, device: str
+) -> None:
+    """Score every finished run that the tables use; print and write the tables."""
+    from burstmamba.checkpoint import write_atomically
+    from burstmamba.evaluation.ablation_report import collect, markdown, save_results
+    from burstmamba.evaluation.alignment_cache import AlignmentCache
+
+    maps, books = AlignmentCache(out / "maps"), {}
+    for seed, recipe in ((seed, recipe) for seed in seeds for recipe in recipes):
+        taken, planned = (steps(run_folder(out, recipe, seed)) for steps in (steps_taken, steps_planned))
+        if 0 < taken < planned:
+            say(f"{recipe}, seed {seed}: {taken} of {planned} steps; scored when it is finished.")
+        elif taken:
+            books[seed, recipe] = score_run(recipe, seed, methods_of(recipe, tables), bursts, out, maps, device)
+    for chosen in tables:
+        results = []
+        for seed in seeds:
+            own = {recipe: books[seed, recipe] for recipe in recipes if (seed, recipe) in books}
+            results += [collect(chosen, own, subset, seed) for subset in bursts.subsets]
+        text = markdown(chosen, results)
+        save_results(out / f"{chosen.name}.json", results)
+        write_atomically(out / f"{chosen.name}.md", text.encode())
+        Console(soft_wrap=True).print(text, markup=False, highlight=False)
 
 
 def methods_of(recipe: str, tables: list[AblationTable]) -> list[Method]:
@@ -111,33 +167,23 @@ def methods_of(recipe: str, tables: list[AblationTable]) -> list[Method]:
     return list(methods.values())
 
 
-def score_recipe(
-    recipe: str,
-    seed: int,
-    tables: list[AblationTable],
-    benchmark: Path,
-    out: Path,
-    subsets: list[str],
-    limit: int | None,
-    device: str,
+def score_run(
+    recipe: str, seed: int, methods: list[Method], bursts: Benchmark, out: Path, maps: AlignmentCache, device: str
 ) -> ScoreBook:
-    """Score one row's weights on OpenBurst; what is scored already stays."""
+    """Score a run's weights; what is scored already stays, scores of the run's earlier weights do not."""
     from burstmamba.checkpoint import load_model
     from burstmamba.cli.evaluate import progress_display
-    from burstmamba.evaluation.catalogue import open_benchmark
     from burstmamba.evaluation.evaluate import Evaluation
     from burstmamba.evaluation.provenance import provenance
+    from burstmamba.evaluation.scores import ScoreBook
 
-    weights = out / "runs" / f"{recipe}-s{seed}" / "weights.safetensors"
-    chosen = open_benchmark(benchmark).select(subsets, limit)
+    weights, folder = run_folder(out, recipe, seed) / "weights.safetensors", out / "scores" / f"{recipe}-s{seed}"
+    header = {"benchmark": bursts.name, "recipe": recipe, **provenance(device, weights)}
+    old = folder / "scores.json"
+    if old.is_file() and ScoreBook.load(old).header.get("weights_sha256") != header["weights_sha256"]:
+        old.unlink()
     with progress_display() as progress:
         evaluation = Evaluation(
-            chosen,
-            methods_of(recipe, tables),
-            out / "scores" / f"{recipe}-s{seed}",
-            model=load_model(weights, device),
-            device=device,
-            cache=out / "maps",
-            progress=progress,
+            bursts, methods, folder, model=load_model(weights, device), device=device, cache=maps, progress=progress
         )
-        return evaluation.run({"benchmark": chosen.name, "recipe": recipe, **provenance(device, weights)})
+        return evaluation.run(header)

@@ -46,7 +46,7 @@ def evaluate(
     lpips_heads: Annotated[Path | None, typer.Option(help="LPIPS's linear heads, alex.pth.")] = None,
 ) -> None:
     """Score a network on a benchmark under its own protocol, with baselines in the same run."""
-    from burstmamba.evaluation.alignment_cache import default_workers
+    from burstmamba.evaluation.alignment_cache import AlignmentCache, default_workers
     from burstmamba.evaluation.catalogue import open_benchmark
     from burstmamba.evaluation.evaluate import Evaluation
     from burstmamba.evaluation.provenance import provenance
@@ -74,7 +74,7 @@ def evaluate(
     with progress_display() as progress:
         evaluation = Evaluation(
             benchmark, methods, out, model=model, lpips=metric, device=device, workers=workers or default_workers(),
-            cache=cache, images=images, progress=progress,
+            cache=AlignmentCache(cache) if cache else None, images=images, progress=progress,
         )  # fmt: skip
         book = evaluation.run({"benchmark": benchmark.name, **provenance(device, file)})
     print_book(book)

@@ -83,6 +83,8 @@ def markdown(table: AblationTable, results: list[TableResult]) -> str:
                 continue
             psnr, ssim = interval(list(ours.psnr.values())), interval(list(ours.ssim.values()))
             parts.append(f"| {row.label} | {paper} | {psnr.text()} | {ssim.mean:.4f} | {psnr.count} | {ours.steps} |")
+        if len({ours.steps for ours in result.rows.values()}) > 1:
+            parts += ["", "The rows had different numbers of steps: orders between them are not under one budget."]
         parts += ["", "| the paper's order | paper | ours, per image (95 % interval) | agrees |", "|---|---|---|---|"]
         for order in table.orders:
             parts.append(_order_line(table, result, order))

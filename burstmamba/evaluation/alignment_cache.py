@@ -55,6 +55,8 @@ class AlignmentCache:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        self.filled: set[tuple[str, str, str]] = set()
+        """Method, subset and name of bursts that are known to be there: they need not be rendered to look."""
 
     def path(self, burst: Burst, method: str) -> Path:
         """Where the maps of this burst by this method are kept."""

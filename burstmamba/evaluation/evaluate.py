@@ -54,8 +54,8 @@ class Evaluation:
     lpips: Lpips | None = None
     device: str = "cpu"
     workers: int = field(default_factory=default_workers)
-    cache: Path | None = None
-    """Another folder for the estimated maps."""
+    cache: AlignmentCache | None = None
+    """Estimated maps that are shared with other evaluations."""
     images: Path | None = None
     """Where to keep the pictures of every method; None keeps none."""
     progress: Progress = lambda stage, done, total: None
@@ -72,7 +72,9 @@ class Evaluation:
         book = open_book(self.folder / "scores.json", header)
         book.problems.clear()
         todo = [item for item in self.benchmark.items if self._missing(book, item)]
-        cache = AlignmentCache(self.cache or self.folder / "maps")
+        if todo:
+            book.header.update(header)  # what made the scores that are added now
+        cache = self.cache or AlignmentCache(self.folder / "maps")
         self._estimate(todo, book, cache)
         done, threads = 0, torch.get_num_threads()
         if self.device.startswith("cuda"):
@@ -107,6 +109,7 @@ class Evaluation:
         for name in names:
             users = [method for method in self.methods if method.needs_estimate and method.correspondence == name]
             wanted = [item for item in items if any(not _scored(book, item, method) for method in users)]
+            wanted = [item for item in wanted if (name, item.subset, item.name) not in cache.filled]
             done = [0]
 
             def advance(done: list[int] = done, wanted: list[Item] = wanted, name: str = name) -> None:
@@ -114,6 +117,7 @@ class Evaluation:
                 self.progress(f"align ({name})", done[0], len(wanted))
 
             cache.fill([item.load_burst for item in wanted], name, min(self.workers, max(1, len(wanted) // 2)), advance)
+            cache.filled.update((name, item.subset, item.name) for item in wanted)
 
     def _run_method(self, method: Method, bursts: list[Loaded], book: ScoreBook) -> None:
         if method.kind == "outputs":
@@ -211,7 +215,6 @@ def open_book(path: Path, header: dict[str, str]) -> ScoreBook:
                 f"{path} holds scores with {name} {book.header.get(name)}, not {header.get(name)}; "
                 "choose another folder."
             )
-    book.header.update(header)
     return book
 
 

@@ -1,0 +1,38 @@
+"""A folder for one process at a time; the lock ends with the process that holds it, however that ends."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO
+
+PAUSE = 0.2
+"""Seconds between two attempts."""
+
+
+@contextmanager
+def folder_lock(folder: Path, *, wait: bool) -> Iterator[bool]:
+    """Hold a folder while inside; without `wait`, False is given when another process holds it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with open(folder / ".lock", "ab") as file:
+        while not (held := _try(file)) and wait:
+            time.sleep(PAUSE)
+        yield held
+
+
+def _try(file: IO[bytes]) -> bool:
+    try:
+        if sys.platform == "win32":
+            import msvcrt
+
+            msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)
+        else:
+            import fcntl
+
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
