@@ -155,8 +155,9 @@ def _report(burst: Burst, found: Estimate, order: list[int], smallest_confidence
     for i, (motion, likeness) in enumerate(zip(found.motions, found.likeness, strict=True)):
         flow = maps.to_frame[0, i]
         view = trust.in_view(flow)
-        seen = float(view.float().mean())
-        confidence = 1.0 if maps.confidence is None else float(maps.confidence[0, i, 0].sum() / view.sum().clamp(min=1))
+        pixels = int(view.count_nonzero())
+        seen = pixels / view.numel()
+        confidence = 1.0 if maps.confidence is None else float(maps.confidence[0, i, 0].sum()) / max(pixels, 1)
         reason = "" if i == 0 else _reason(likeness, seen, confidence, smallest_confidence)
         reports.append(
             FrameReport(

@@ -9,7 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from burstmamba.correspondence.field import pixel_grid
+from burstmamba.correspondence.bands import bands
+from burstmamba.correspondence.homography import axes
 from burstmamba.correspondence.luma import gradients, smooth
 from burstmamba.correspondence.noise import BLUR, COARSE, FINE, WINDOW, Noise, details
 
@@ -51,8 +52,12 @@ def trust(disagreement: Tensor, trip: Tensor | None = None) -> Tensor:
 def in_view(to_frame: Tensor) -> Tensor:
     """(h, w) bool: whether the keyframe's pixel lies inside the frame, for δ⁰→ˡ (2, h, w)."""
     h, w = to_frame.shape[-2:]
-    x, y = pixel_grid(to_frame)[0] + to_frame
-    return (x >= -0.5) & (x <= w - 0.5) & (y >= -0.5) & (y <= h - 0.5)
+    view = torch.empty(h, w, dtype=torch.bool, device=to_frame.device)
+    column, row = axes((h, w))
+    for rows in bands(h, w):
+        x, y = column + to_frame[0, rows], row[rows] + to_frame[1, rows]
+        view[rows] = (x >= -0.5) & (x <= w - 0.5) & (y >= -0.5) & (y <= h - 0.5)
+    return view
 
 
 @dataclass(frozen=True)

@@ -88,7 +88,7 @@ def estimate(
     motions = estimate_global_motion(planes)
     in_burst = [GlobalMotion(planes.matrix_in_burst_pixels(m.matrix), m.model) for m in motions]
     gains = measure_gains(burst, in_burst)
-    matched = luma(burst, gains) if bool((gains != 1).any()) else planes
+    matched = luma(burst, gains, plain=planes) if bool((gains != 1).any()) else planes
     seen = [_look(plane, motion) for plane, motion in zip(matched.planes, motions, strict=True)]
     noise = _burst_noise(seen)
     maps = Correspondence(*(torch.empty(1, len(burst), channels, *burst.size) for channels in (2, 2, 1)))

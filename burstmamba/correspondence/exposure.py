@@ -57,8 +57,9 @@ def _pitch(burst: Burst) -> int:
 
 def small_light(frame: Tensor, camera: Camera, pitch: int) -> Tensor:
     """A frame as a small linear RGB picture (3, h, w) of `pitch` burst pixels a pixel; even for a mosaic."""
-    frame = frame.detach().cpu().float()
+    frame = frame.detach().cpu()
     if camera.cfa:
+        frame = frame.float()
         h, w = frame.shape[-2:]
         if min(h, w) < 2:
             frame = frame.expand(1, max(h, 2), max(w, 2))

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from burstmamba.correspondence import ecc
+from burstmamba.correspondence.bands import bands
 from burstmamba.correspondence.field import pixel_grid
 from burstmamba.correspondence.luma import Luma, gradients, reduce_plane, smooth
 
@@ -42,11 +43,13 @@ class GlobalMotion:
 
 
 def _project_all(matrix: np.ndarray, size: tuple[int, ...], out: Tensor | None) -> Tensor:
-    """`project` for every pixel, by bands of rows that stay in the processor's cache."""
+    """`project` for every pixel."""
     out = torch.empty(2, *size) if out is None else out
+    if (matrix == np.eye(3)).all():
+        return out.zero_()
     x, y = axes(size)
-    for rows, target in zip(y.split(16), out.split(16, dim=1), strict=True):
-        target.copy_(project(matrix, x, rows))
+    for rows in bands(*size):
+        out[:, rows] = project(matrix, x, y[rows])
     return out
 
 

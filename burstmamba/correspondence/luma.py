@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from burstmamba.burst import Burst, Camera
+from burstmamba.correspondence.bands import bands
 from burstmamba.correspondence.light import brighten
 
 # A 12-megapixel frame is halved: its residual error stays in the hundredths of a pixel, for a quarter of the time.
@@ -46,8 +47,10 @@ class Luma:
         return enlarge(values, round(self.pitch), size)
 
 
-def luma(burst: Burst, gains: Tensor | None = None, longest_side: int = LONGEST_SIDE) -> Luma:
-    """The grey planes of a burst, its frames' light multiplied by `gains` (l, 3).
+def luma(
+    burst: Burst, gains: Tensor | None = None, longest_side: int = LONGEST_SIDE, plain: Luma | None = None
+) -> Luma:
+    """The grey planes of a burst, its frames' light multiplied by `gains` (l, 3); `plain` are those without gains.
 
     A mosaic is averaged over every 2×2 window: each holds one red, two green and one blue pixel, so that the plane
     shows no pattern of the mosaic; its centre lies half a pixel right and down of the window's first pixel. A large
@@ -61,7 +64,10 @@ def luma(burst: Burst, gains: Tensor | None = None, longest_side: int = LONGEST_
         factor = 1
     gains = torch.ones(len(burst), 3) if gains is None else gains
     planes = torch.stack(
-        [_plane(frame, gain, burst.camera, factor) for frame, gain in zip(burst.frames, gains, strict=True)]
+        [
+            plain.planes[i] if plain and bool((gain == 1).all()) else _plane(frame, gain, burst.camera, factor)
+            for i, (frame, gain) in enumerate(zip(burst.frames, gains, strict=True))
+        ]
     )
     overlapping = mosaic and factor == 1
     origin = 0.5 if overlapping else (factor - 1) / 2
@@ -71,9 +77,9 @@ def luma(burst: Burst, gains: Tensor | None = None, longest_side: int = LONGEST_
 
 def _plane(frame: Tensor, gain: Tensor, camera: Camera, factor: int) -> Tensor:
     """One frame (c, h, w) as a grey plane (h', w')."""
-    frame = frame.detach().cpu().float()
+    frame = frame.detach().cpu()
     if camera.cfa:
-        mosaic = brighten(frame, gain, camera)[0]
+        mosaic = brighten(frame.float(), gain, camera)[0]
         if factor > 1:
             plane = reduce_plane(mosaic, factor)
         else:
@@ -89,12 +95,16 @@ def _plane(frame: Tensor, gain: Tensor, camera: Camera, factor: int) -> Tensor:
 
 
 def reduce_plane(plane: Tensor, factor: int) -> Tensor:
-    """Average (h, w) over factor×factor pixels; OpenCV does it several times faster than a pooling layer."""
+    """Average (h, w) over factor×factor pixels, in float32; OpenCV is several times faster than a pooling layer."""
     if factor == 1:
-        return plane
+        return plane.float()
     h, w = (side // factor for side in plane.shape)
-    cut = plane.numpy()[: h * factor, : w * factor]
-    return torch.from_numpy(cv2.resize(cut, (w, h), interpolation=cv2.INTER_AREA))
+    small = np.empty((h, w), np.float32)
+    for rows in bands(h * factor, w * factor, factor):
+        some = plane[rows, : w * factor].float().numpy()
+        target = small[rows.start // factor : rows.stop // factor]
+        cv2.resize(some, (w, len(target)), dst=target, interpolation=cv2.INTER_AREA)
+    return torch.from_numpy(small)
 
 
 def enlarge(values: Tensor, factor: int, size: tuple[int, int]) -> Tensor:

@@ -46,7 +46,7 @@ def relight(burst: Burst, maps: Correspondence) -> tuple[Burst, list[float]]:
     pitch = 2 * -(-max(burst.size) // LONGEST_SIDE)
     keyframe = _small(frames[0], burst.camera, pitch)
     for i in range(1, len(burst)):
-        there, back = (_shrink(m[0, i].cpu().float(), pitch) / pitch for m in (maps.to_frame, maps.to_keyframe))
+        there, back = (_shrink(m[0, i].cpu(), pitch) / pitch for m in (maps.to_frame, maps.to_keyframe))
         gain, share = _gain(keyframe, _small(frames[i], burst.camera, pitch), there)
         if share < SMALLEST_SHARE:
             continue
@@ -89,7 +89,7 @@ def _small(frame: Tensor, camera: Camera, pitch: int) -> Tensor:
     """A small linear picture (3, h, w); smoothed first, so that fine textures do not turn into coarse ones."""
     if camera.cfa:
         return small_light(frame, camera, pitch)
-    planes = (reduce_plane(plane, pitch // 2) for plane in frame.detach().cpu().float())
+    planes = (reduce_plane(plane, pitch // 2) for plane in frame.detach().cpu())
     return small_light(torch.stack([smooth(plane, 1.2) for plane in planes]), camera, 2)
 
 

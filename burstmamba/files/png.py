@@ -44,8 +44,8 @@ def encode_band(rows: np.ndarray, above: np.ndarray | None, *, last: bool) -> Ba
     filtered[:, 0] = AVERAGE
     filtered[:, 1:] = values - ((up & left) + ((up ^ left) >> 1))  # wraps around, as the filter is defined
     deflate = zlib.compressobj(LEVEL, zlib.DEFLATED, -15)
-    data = deflate.compress(filtered) + deflate.flush(zlib.Z_FINISH if last else zlib.Z_SYNC_FLUSH)
-    return Band(filtered.nbytes, zlib.adler32(filtered), data)
+    data = deflate.compress(filtered.data) + deflate.flush(zlib.Z_FINISH if last else zlib.Z_SYNC_FLUSH)
+    return Band(filtered.nbytes, zlib.adler32(filtered.data), data)
 
 
 def write_png(stream: BinaryIO, bands: Iterable[Band], height: int, width: int, bits: int, chunks: bytes) -> None:

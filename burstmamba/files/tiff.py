@@ -143,5 +143,5 @@ def encode_strip(block: np.ndarray, *, compress: bool) -> bytes:
     samples = block.astype(block.dtype.newbyteorder("<"))
     if compress:
         samples[:, 1:] -= block[:, :-1]  # wraps around, as the predictor is defined
-    data = zlib.compress(samples, 1) if compress else samples.tobytes()
+    data = zlib.compress(samples.data, 1) if compress else samples.tobytes()
     return data + b"\0" * (len(data) % 2)

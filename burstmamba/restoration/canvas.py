@@ -11,9 +11,12 @@ import torch
 from torch import Tensor
 
 from burstmamba.restoration.restore import Restoration
+from burstmamba.restoration.runner import free_memory
 
 IN_MEMORY = 1 << 30
-"""Bytes up to which the picture is kept in memory."""
+"""Bytes up to which the picture is always kept in memory."""
+FREE_SHARE = 1 / 32
+"""A larger picture is kept in memory as well where it takes no more than this share of what is free."""
 
 
 class Canvas:
@@ -23,27 +26,27 @@ class Canvas:
         full = restoration.config.scale
         h, w = (side * scale // full for side in restoration.size)
         self.file = None
-        if 12 * h * w > IN_MEMORY:
+        if 12 * h * w > max(IN_MEMORY, FREE_SHARE * free_memory(torch.device("cpu"))):
             self.file = tempfile.NamedTemporaryFile(dir=folder, prefix=".burstmamba-", suffix=".part")  # noqa: SIM115
             self.file.truncate(12 * h * w)
-        pixels, row = self._open(h, w), 0
+        self.image, row = self._open(h, w), 0
+        """(3, h, w) float32 in [0, 1]."""
         for band in restoration.bands():
             rows = band.shape[1] * scale // full
-            pixels[:, row : row + rows] = shrink(band, rows, w)
+            for plane, target in zip(band, self.image, strict=True):  # straight from a GPU to where it stays
+                target[row : row + rows].copy_(shrink(plane, rows, w))
             row += rows
             if self.file is not None:  # a new mapping forgets the pages that are already on the disk
-                pixels = self._open(h, w)
-        self.image = torch.from_numpy(pixels)
-        """(3, h, w) float32 in [0, 1]."""
+                self.image = self._open(h, w)
 
-    def _open(self, h: int, w: int) -> np.ndarray:
+    def _open(self, h: int, w: int) -> Tensor:
         if self.file is None:
-            return np.empty((3, h, w), np.float32)
-        return np.memmap(self.file.name, np.float32, "r+", shape=(3, h, w))
+            return torch.empty(3, h, w)
+        return torch.from_numpy(np.memmap(self.file.name, np.float32, "r+", shape=(3, h, w)))
 
 
-def shrink(band: Tensor, rows: int, columns: int) -> np.ndarray:
-    """Area-average (3, h, w) to (3, rows, columns)."""
-    if tuple(band.shape[1:]) == (rows, columns):
-        return band.numpy()
-    return np.stack([cv2.resize(plane, (columns, rows), interpolation=cv2.INTER_AREA) for plane in band.numpy()])
+def shrink(plane: Tensor, rows: int, columns: int) -> Tensor:
+    """Area-average (h, w) to (rows, columns)."""
+    if tuple(plane.shape) == (rows, columns):
+        return plane
+    return torch.from_numpy(cv2.resize(plane.cpu().numpy(), (columns, rows), interpolation=cv2.INTER_AREA))

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Callable
 
 import torch
@@ -46,9 +46,8 @@ def align(burst: Burst, method: str, progress: Callable[[int, int], None] | None
 
 def _in_pairs(burst: Burst, method: str, tell: Callable[[int, int], None]) -> Alignment:
     h, w = burst.size
-    zero = torch.zeros(2, h, w, dtype=torch.float16)
-    kept, changed = [0], {}
-    there, back, trust = [zero], [zero], [torch.ones(1, h, w, dtype=torch.float16)]
+    frames = torch.empty_like(burst.frames)  # takes memory only where something is written
+    maps = Correspondence(*(torch.empty(1, len(burst), c, h, w, dtype=torch.float16) for c in (2, 2, 1)))
     reports: list[FrameReport] = []
     notes: dict[str, list[str]] = {}
     workers = min(pairs_at_once(h * w), len(burst) - 1)
@@ -56,56 +55,62 @@ def _in_pairs(burst: Burst, method: str, tell: Callable[[int, int], None]) -> Al
     with using_threads(threads):
         pool = ThreadPoolExecutor(workers, initializer=torch.set_num_threads, initargs=(threads,))
         try:
-            for i, pair in enumerate(pool.map(lambda i: _pair(burst, i, method), range(1, len(burst))), start=1):
+            pairs = pool.map(lambda i: _pair(burst, i, method, frames, maps), range(1, len(burst)))
+            for i, (found, sentences) in enumerate(pairs, start=1):
                 tell(i - 1, len(burst) - 1)
                 return_memory()
-                reports.extend([*([] if reports else pair.reports[:1]), replace(pair.reports[1], index=i)])
+                reports.extend([*([] if reports else found[:1]), replace(found[1], index=i)])
                 name = burst.names[i]
-                for note in pair.notes:
+                for note in sentences:
                     if not note.startswith("No other frame"):  # true of this pair, not of the burst
                         notes.setdefault(note.removesuffix(f": {name}."), []).append(name)
-                if not pair.reports[1].kept:
-                    continue
-                kept.append(i)
-                if pair.frame is not None:
-                    changed[i] = pair.frame
-                for pile, tensor in zip((there, back, trust), pair.maps, strict=True):
-                    pile.append(tensor)
         finally:  # after an interrupt the other pairs are not begun
             pool.shutdown(cancel_futures=True)
+    _write_maps(maps, 0, Correspondence.identity(burst.frames[None, :1]))
+    kept = [i for i, report in enumerate(reports) if report.kept]
     sentences = [note if note.endswith(".") else f"{note}: {_list(names)}." for note, names in notes.items()]
     if len(kept) == 1:
         sentences.append("No other frame can be used: the keyframe alone is reconstructed.")
-    if changed or len(kept) < len(burst):
-        burst = burst.select(kept)
-        for i, frame in changed.items():
-            burst.frames[kept.index(i)] = frame
-    correspondence = Correspondence(_pile(there), _pile(back), _pile(trust))
+    if len(kept) < len(burst) or any(_changed(report) for report in reports):
+        for i, report in enumerate(reports):
+            if report.kept and not _changed(report):
+                frames[i] = burst.frames[i]
+        burst = replace(burst, frames=_keep(frames, kept), names=tuple(burst.names[i] for i in kept))
+    correspondence = maps.apply(lambda pile: _keep(pile[0], kept)[None])
     return Alignment(burst, correspondence, tuple(reports), tuple(sentences))
 
 
-@dataclass(frozen=True)
-class _Pair:
-    """What is kept of the alignment of one frame with the keyframe."""
-
-    reports: tuple[FrameReport, ...]
-    notes: tuple[str, ...]
-    frame: Tensor | None = None
-    """(c, h, w) with matched exposure, where that changed it."""
-    maps: tuple[Tensor, ...] = ()
-    """There, back and confidence in half precision."""
-
-
-def _pair(burst: Burst, index: int, method: str) -> _Pair:
+def _pair(
+    burst: Burst, index: int, method: str, frames: Tensor, maps: Correspondence
+) -> tuple[tuple[FrameReport, ...], tuple[str, ...]]:
+    """Align one frame with the keyframe; its maps, and the frame where its light changed, go into their places."""
     pair = align_burst(burst.select([0, index]), method)
-    if not pair.frames[1].kept:
-        return _Pair(pair.frames, pair.notes)
-    changed = pair.frames[1].relit > 0 or any(gain != 1 for gain in pair.frames[1].gains)
-    frame = pair.burst.frames[1].to(burst.frames.dtype, copy=True) if changed else None
-    found = pair.correspondence
-    trust = torch.ones_like(found.to_frame[:, :, :1]) if found.confidence is None else found.confidence
-    maps = tuple(tensor[0, 1].half() for tensor in (found.to_frame, found.to_keyframe, trust))
-    return _Pair(pair.frames, pair.notes, frame, maps)
+    if _changed(pair.frames[1]):
+        frames[index] = pair.burst.frames[1]
+    if pair.frames[1].kept:
+        _write_maps(maps, index, pair.correspondence.select(slice(1, 2)))
+    return pair.frames, pair.notes
+
+
+def _changed(report: FrameReport) -> bool:
+    """Whether a frame that is kept was matched to the keyframe's light."""
+    return report.kept and (report.relit > 0 or any(gain != 1 for gain in report.gains))
+
+
+def _write_maps(maps: Correspondence, index: int, found: Correspondence) -> None:
+    """Put the maps of one frame into their place, with full confidence where none is given."""
+    assert maps.confidence is not None
+    maps.to_frame[0, index] = found.to_frame[0, 0]
+    maps.to_keyframe[0, index] = found.to_keyframe[0, 0]
+    maps.confidence[0, index] = 1 if found.confidence is None else found.confidence[0, 0]
+
+
+def _keep(pile: Tensor, kept: list[int]) -> Tensor:
+    """The kept ones of (l, ...), moved to the front in place."""
+    for place, i in enumerate(kept):
+        if place != i:
+            pile[place] = pile[i]
+    return pile[: len(kept)]
 
 
 @contextmanager
@@ -137,11 +142,3 @@ def pairs_at_once(pixels: int) -> int:
 def _list(names: list[str]) -> str:
     """The names, or their number when they are many."""
     return ", ".join(names) if len(names) <= 4 else f"{len(names)} frames, {names[0]} to {names[-1]}"
-
-
-def _pile(maps: list[Tensor]) -> Tensor:
-    """(1, l, c, h, w), letting go of each map as soon as it is copied."""
-    pile = torch.empty(1, len(maps), *maps[0].shape, dtype=maps[0].dtype)
-    for i in reversed(range(len(maps))):
-        pile[0, i] = maps.pop()
-    return pile

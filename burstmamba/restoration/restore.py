@@ -141,14 +141,17 @@ class Restoration:
         return image
 
     def bands(self) -> Iterator[Tensor]:
-        """Yield (3, rows, s·w) float32 in [0, 1] from top to bottom; halve the windows when memory runs out."""
+        """Yield (3, rows, s·w) float32 in [0, 1] from top to bottom, on the model's device.
+
+        The windows are halved when memory runs out.
+        """
         start, done, clipped = time.perf_counter(), 0, 0
         while True:
             try:
                 for band in self._bands_from(done):
                     clipped += int(((band < -1 / 255) | (band > 256 / 255)).sum())
                     done += band.shape[1] // self.config.scale
-                    yield band.clamp_(0, 1)
+                    yield band.clamp(0, 1)
                 break
             except RuntimeError as error:
                 if not is_out_of_memory(error) or self.report.tile // 2 < SMALLEST_TILE:
@@ -236,7 +239,7 @@ class Restoration:
             if settled > done:
                 band = total[:, (done - top) * s : (settled - top) * s, left_edge : left_edge + self.size[1]]
                 done = settled
-                yield band.to("cpu", copy=True)
+                yield band
         self._tell(self.report.tiles)
 
     def _tell(self, tiles: float) -> None:

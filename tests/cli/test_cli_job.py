@@ -147,6 +147,7 @@ def test_a_large_result_is_spooled_to_a_file(interpolation, burst, tmp_path, mon
 
     run_job(burst, tmp_path / "memory.png", JobSettings(tile=48))
     monkeypatch.setattr(canvas, "IN_MEMORY", 1000)
+    monkeypatch.setattr(canvas, "FREE_SHARE", 0)
     run_job(burst, tmp_path / "file.png", JobSettings(tile=48))
     assert (picture(tmp_path / "file.png") == picture(tmp_path / "memory.png")).all()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["file.png", "memory.png"]
@@ -199,7 +200,7 @@ def test_stopping_the_alignment_begins_no_further_pair(interpolation, tmp_path, 
     align_one = pairwise._pair
     monkeypatch.setattr(pairwise, "LARGE", 1)
     monkeypatch.setattr(pairwise, "pairs_at_once", lambda pixels: 1)
-    monkeypatch.setattr(pairwise, "_pair", lambda burst, i, method: begun.append(i) or align_one(burst, i, method))
+    monkeypatch.setattr(pairwise, "_pair", lambda burst, i, *rest: begun.append(i) or align_one(burst, i, *rest))
 
     def stop(stage, done, total):
         if stage == "align" and total > 1:
