@@ -39,10 +39,10 @@ class PaddedConvolution(nn.Conv2d):
     def filled_up(self, image: Tensor) -> Tensor:
         """The same with zeros in the missing channels."""
         inputs, outputs = self.missing
-        tokens = F.pad(image.permute(0, 2, 3, 1), (0, inputs)).permute(0, 3, 1, 2)
         assert self.bias is not None
-        weight, bias = F.pad(self.weight, (0, 0, 0, 0, 0, inputs, 0, outputs)), F.pad(self.bias, (0, outputs))
-        return F.conv2d(tokens, weight, bias, padding=1)[:, : self.out_channels]
+        tokens = F.pad(image.permute(0, 2, 3, 1), (0, inputs)).permute(0, 3, 1, 2)
+        weight = F.pad(self.weight.permute(0, 2, 3, 1), (0, inputs, 0, 0, 0, 0, 0, outputs)).permute(0, 3, 1, 2)
+        return F.conv2d(tokens, weight, F.pad(self.bias, (0, outputs)), padding=1)[:, : self.out_channels]
 
 
 class SelectiveScan2d(nn.Module):

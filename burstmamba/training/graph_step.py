@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import logging
+import time
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -45,6 +46,7 @@ class GraphStep(TrainStep):
         Args:
             examples: makes a real batch for each burst length that will come.
         """
+        begun = time.perf_counter()
         self.graphs, self.buffers = {}, {}
         found = sorted(examples(), key=lambda inputs: -inputs.frames.shape[1])
         self.buffers = {example.frames.shape[1]: example.clone() for example in found}
@@ -53,8 +55,9 @@ class GraphStep(TrainStep):
                 batch, length, _, patch, _ = found[0].frames.shape
                 self.compiling = precompile.start(self.recipe.model, batch, patch, length)
             compile_blocks(self.model)
-            for inputs in self.buffers.values():
+            for length, inputs in self.buffers.items():
                 self.warm_up(inputs)
+                logger.info("compiled the step for L = %d, %.0f s after the start", length, time.perf_counter() - begun)
             pool = torch.cuda.graph_pool_handle()
             # The longest first: the others then fit into the memory that it took.
             for length, inputs in self.buffers.items():
@@ -64,7 +67,7 @@ class GraphStep(TrainStep):
                 with torch.cuda.graph(graph, pool=pool):
                     self.compute(inputs)
                 self.graphs[length] = graph
-                logger.info("captured the step for L = %d", length)
+                logger.info("captured the step for L = %d, %.0f s after the start", length, time.perf_counter() - begun)
 
     def warm_up(self, inputs: Inputs) -> None:
         """Run the body on a side stream, so that kernels are compiled and libraries set up before the capture."""

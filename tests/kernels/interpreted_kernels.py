@@ -29,6 +29,12 @@ def main() -> None:
         found["scan"][str(scan)] = errors(scan, "triton")
     tuned()
     found["scan"]["default tuning"] = errors(TINY[2], "triton")
+    triton_launch.LONG = 1  # forward alone, as over a long path
+    inputs, weight = make_inputs(TINY[4])
+    truth = selective_scan(
+        *(tensor.double() for tensor in inputs), paths=TINY[4].paths, weight=weight, backend="reference"
+    )
+    found["long"] = (selective_scan(*inputs, paths=TINY[4].paths, weight=weight) - truth).abs().max().item()
     torch.use_deterministic_algorithms(True)  # fresh memory is NaN
     assert torch.empty(1).isnan().all()
     found["scan"]["fresh memory"] = errors(TINY[4], "triton")

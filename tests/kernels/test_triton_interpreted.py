@@ -34,6 +34,10 @@ def test_scan_with_the_default_tuning(found):
     assert not too_far(TINY[2], found["scan"]["default tuning"])
 
 
+def test_long_paths_forward_alone(found):
+    assert found["long"] < 1e-4
+
+
 def test_fresh_memory_does_not_leak(found):
     assert not too_far(TINY[4], found["scan"]["fresh memory"])
 

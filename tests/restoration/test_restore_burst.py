@@ -15,6 +15,7 @@ from burstmamba.model.burstmamba import BurstMamba
 from burstmamba.model.config import ModelConfig, preset
 from burstmamba.restoration.ensemble import TURNS
 from burstmamba.restoration.restore import Restoration, restore_burst
+from burstmamba.restoration.runner import in_half
 from burstmamba.restoration.tiles import Box
 
 
@@ -273,3 +274,12 @@ def test_tiles_follow_free_memory(monkeypatch):
         sizes.append(runner.fitting_tile(preset("light"), 14, torch.device("cpu")))
     assert sizes == sorted(sizes) and sizes[0] >= 48 and sizes[-1] <= 256 and sizes[0] < sizes[-1]
     assert restore_module.SMALLEST_TILE == 48
+
+
+def test_half_weights_change_nothing_under_autocast():
+    torch.manual_seed(0)
+    model = BurstMamba(preset("tiny")).eval()
+    frames = torch.rand(1, 3, 3, 12, 14)
+    with torch.inference_mode(), torch.autocast("cpu", torch.bfloat16):
+        assert torch.equal(in_half(model)(frames), model(frames))
+    assert {parameter.dtype for parameter in model.parameters()} == {torch.float32}

@@ -18,6 +18,8 @@ from burstmamba.kernels.selective_scan.triton_walk_back import gather_backward, 
 
 SHORT = 16
 """Paths of at most so many tokens are never cut; a program walks those of many pixels."""
+LONG = 16_384
+"""Paths of at least so many tokens, of which nothing is saved, are walked by few warps with all the registers."""
 MOST_STATES = 16
 """States of a channel that fit in a lane's registers."""
 
@@ -38,6 +40,10 @@ class Tuning:
     programs: int = 14
     """Programs a multiprocessor should get before a path is cut into chunks."""
     backward_programs: int = 8
+    long_elements: int = 1024
+    long_unroll: int = 6
+    long_programs: int = 8
+    """Of a forward walk over a long path that saves nothing: as many programs as are on a multiprocessor at once."""
     workers: int = 32
     """Programs a multiprocessor gets at most; beyond that a program walks several sequences."""
 
@@ -162,10 +168,13 @@ def scan_forward(problem: Problem, save: bool, tuning: Tuning | None = None) -> 
     x, tokens, paths = problem.x, problem.tokens, len(problem.codes)
     channels, short = x.shape[-1], tokens <= SHORT
     unroll = unroll_of(tokens, channels, problem.A.shape[-1], tuning)
-    constants = problem.constants(tuning.short_elements if short else tuning.elements)
+    elements, wanted = tuning.short_elements if short else tuning.elements, tuning.programs
+    if tokens >= LONG and not save:
+        unroll, elements, wanted = tuning.long_unroll, tuning.long_elements, tuning.long_programs
+    constants = problem.constants(elements)
     blocks = triton.cdiv(channels, constants["BLOCK"])
     segments = triton.cdiv(tokens, unroll)
-    chunks, chunk_segments = cut_into_chunks(problem, blocks, segments, tuning.programs)
+    chunks, chunk_segments = cut_into_chunks(problem, blocks, segments, wanted)
     fp32 = {"dtype": torch.float32, "device": x.device}
     y = torch.empty(problem.walks, tokens, channels, dtype=x.dtype, device=x.device)
     shape = problem.walks, segments - 1 if save else 0, *state_shape(channels, constants["N"])
