@@ -10,28 +10,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from burstmamba.model.burst_stream import BurstStage
-from burstmamba.model.keyframe_stream import Block
-from burstmamba.training import precompile
+from burstmamba.training.precompile import compile_blocks, precompile
 from burstmamba.training.step import Inputs, TrainStep
 
 logger = logging.getLogger(__name__)
 
 WARM_UP_STEPS = 3
-
-
-def compile_blocks(model: nn.Module) -> None:
-    """Fuse what lies between the matrix products and scans of each repeated block; equal blocks compile once."""
-    import torch._dynamo  # two seconds that a run without a GPU need not spend
-    import torch._inductor.config
-
-    torch._dynamo.config.recompile_limit = 64  # one for each burst length
-    torch._inductor.config.comprehensive_padding = False  # scans read any strides; padded ones would be copied first
-    for module in model.modules():
-        if isinstance(module, Block | BurstStage):
-            module.compile(dynamic=None if isinstance(module, BurstStage) else False)
 
 
 class GraphStep(TrainStep):
@@ -52,8 +38,8 @@ class GraphStep(TrainStep):
         self.buffers = {example.frames.shape[1]: example.clone() for example in found}
         with self.preserved():
             if self.processes.first:
-                batch, length, _, patch, _ = found[0].frames.shape
-                self.compiling = precompile.start(self.recipe.model, batch, patch, length)
+                precompile(self.recipe, found, self.device)
+                logger.info("compiled the parts, %.0f s after the start", time.perf_counter() - begun)
             compile_blocks(self.model)
             for length, inputs in self.buffers.items():
                 self.warm_up(inputs)

@@ -63,6 +63,13 @@ def decays(name: str, parameter: Tensor) -> bool:
     return parameter.ndim >= 2 and leaf not in ("A_log", "D") and not leaf.endswith("bias")
 
 
+def autocast_of(precision: str, device: torch.device) -> AbstractContextManager[object]:
+    """bf16 on a GPU; no cache of cast weights, which must not outlive a captured step."""
+    if precision == "bf16" and device.type == "cuda":
+        return torch.autocast("cuda", torch.bfloat16, cache_enabled=False)
+    return nullcontext()
+
+
 def freeze(model: nn.Module, prefixes: tuple[str, ...]) -> None:
     """Train every parameter but those whose name begins with one of `prefixes`."""
     names = [name for name, _ in model.named_parameters()]
@@ -135,7 +142,7 @@ class TrainStep:
         """The body: device work only, so that it can be captured."""
         for parameter in self.trainable:
             parameter.grad = None
-        with self.autocast():
+        with autocast_of(self.recipe.precision, self.device):
             output = self.model(inputs.frames, inputs.correspondence)
         loss = self.loss(output.float(), inputs.target)
         loss.backward()
@@ -149,12 +156,6 @@ class TrainStep:
         self.optimizer.step()
         self.average()
         self.count(loss, norm, finite)
-
-    def autocast(self) -> AbstractContextManager[object]:
-        """bf16 on a GPU; no cache of cast weights, which must not outlive a captured step."""
-        if self.recipe.precision == "bf16" and self.device.type == "cuda":
-            return torch.autocast("cuda", torch.bfloat16, cache_enabled=False)
-        return nullcontext()
 
     @torch.no_grad()
     def average(self) -> None:

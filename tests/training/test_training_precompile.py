@@ -1,14 +1,55 @@
-"""Kernels compiled in other processes."""
+"""Parts of the step compiled in other processes."""
 
-from burstmamba.model.config import preset
+from dataclasses import replace
+
+import pytest
+import torch
+from training_toys import MODEL, PHASE, RECIPE, ToySource
+
+from burstmamba.model.burstmamba import BurstMamba
 from burstmamba.training import precompile
+from burstmamba.training.source import inputs_of
 
 
-def test_each_part_runs_in_a_process_of_its_own():
-    processes = precompile.start(preset("tiny"), batch=1, patch=4, length=2)
-    assert [process.wait(120) for process in processes] == [0, 0]
+def examples(*lengths: int):
+    return [inputs_of(ToySource().batch(0, PHASE, length)) for length in lengths]
 
 
-def test_one_frame_needs_the_keyframe_stream_alone():
-    (process,) = precompile.start(preset("tiny"), batch=1, patch=4, length=1)
-    assert process.wait(120) == 0
+def test_parts():
+    found = precompile.parts_of(MODEL, examples(3, 2, 1))
+    assert [(part, example.frames.shape[1]) for example, part in found] == [("keyframe", 3), ("burst", 3), ("burst", 2)]
+
+
+def test_a_single_image_network_has_one_part():
+    assert [part for _, part in precompile.parts_of(MODEL.single(), examples(3))] == ["keyframe"]
+
+
+def test_each_part_runs_in_a_process_of_its_own(monkeypatch):
+    monkeypatch.setenv("TORCHDYNAMO_DISABLE", "1")  # compiling takes minutes on a CPU, and is PyTorch's affair
+    recipe = replace(RECIPE, model=replace(MODEL, channels=8, burst_channels=4))
+    found = [
+        precompile.start(recipe, example, part, torch.device("cpu"))
+        for example, part in precompile.parts_of(recipe.model, examples(2))
+    ]
+    assert [process.wait(300) for process in found] == [0, 0]
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="compiled for a GPU only")
+def test_what_was_compiled_is_found(tmp_path, monkeypatch):
+    """A process of its own compiles a stage; the same stage here is then taken from the cache."""
+    for variable in ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR"):
+        monkeypatch.setenv(variable, str(tmp_path / variable))
+    cuda = torch.device("cuda")
+    batch = ToySource().batch(0, PHASE, 3).to("cuda")
+    example = inputs_of(batch)
+    for part, kind in (("keyframe", precompile.Block), ("burst", precompile.BurstStage)):
+        assert precompile.start(RECIPE, example, part, cuda).wait(300) == 0
+        model = BurstMamba(RECIPE.model).to(cuda).to(memory_format=torch.channels_last)
+        precompile.compile_blocks(model, (kind,))
+        torch._dynamo.utils.counters.clear()
+        with precompile.autocast_of(RECIPE.precision, cuda):
+            output = model(example.frames, example.correspondence)
+        output.float().sum().backward()
+        counters = torch._dynamo.utils.counters["inductor"]
+        assert counters["fxgraph_cache_hit"] > 0 and counters["fxgraph_cache_miss"] == 0
