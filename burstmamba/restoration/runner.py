@@ -95,8 +95,8 @@ def in_half(model: nn.Module) -> nn.Module:
     """A copy for autocast: products and convolutions with bfloat16 weights, which it would convert for every window."""
     model = copy.deepcopy(model)
     for module in model.modules():
-        if isinstance(module, nn.Linear | nn.Conv2d):
-            module.to(torch.bfloat16)
+        if isinstance(module, nn.Linear | nn.Conv2d) and getattr(module, "kernel_size", None) != (1, 1):
+            module.to(torch.bfloat16)  # 1×1: channel attention, which sums in float32
     return model.to(memory_format=torch.channels_last)  # pyright: ignore[reportCallIssue]
 
 
