@@ -16,6 +16,7 @@ import json
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 import cv2
@@ -78,10 +79,14 @@ def run_one(arguments: argparse.Namespace, megapixels: float) -> dict:
         frames.mkdir()
         write_frames(frames, megapixels, arguments.frames)
         settings = JobSettings(model=arguments.model, device=arguments.device, tile=arguments.tile)
+        wall, cpu = time.perf_counter(), time.process_time()
         report = run_job(
             frames, Path(folder) / f"out.{arguments.ending}", settings, say=lambda line: print(line, file=sys.stderr)
         )
+        wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
+    network = report.seconds["network"] + report.seconds.get("trial", 0.0)
     entry = {"megapixels": megapixels, "frames": arguments.frames, "seconds": report.seconds, "tile": report.tile}
+    entry |= {"total_s": wall, "beside_network_s": wall - network, "cpu_s": cpu}
     gpu = torch.cuda.max_memory_allocated() >> 20 if torch.cuda.is_available() else 0
     return entry | {"tiles": report.tiles, "peak_memory_mb": report.peak_memory_mb, "peak_gpu_mb": gpu}
 

@@ -128,11 +128,15 @@ def run_job(
     for sentence in describe(report):
         say(sentence)
     if needs_estimate(restoration):
+        start = time.perf_counter()
         report.estimated_seconds = restoration.estimate_seconds()
+        report.seconds["trial"] = time.perf_counter() - start
         say(f"this will take about {duration(report.estimated_seconds)}")
     if output is not None:
+        start = time.perf_counter()
         canvas = Canvas(restoration, settings.scale, Path(output).parent)
         report.take(restoration)
+        report.seconds["collect"] = time.perf_counter() - start - report.seconds["network"]
         before = restoration.keyframe() if settings.compare else None
         del restoration  # frames and maps are no longer needed, the file's encoder may need the memory
         start = time.perf_counter()

@@ -22,7 +22,7 @@ def test_a_burst_becomes_a_picture_and_the_report_says_how(burst, tiny, tmp_path
     assert report["size"] == [192, 160] and report["keyframe"] == "shot 0.png" and report["tiles"] == 1
     assert [frame["name"] for frame in report["frames"]] == ["shot 0.png", "shot 1.png", "shot 2.png"]
     assert 3.5 < report["motion"] < 5.5  # two frames on: 4 pixels aside, 2 down
-    assert set(report["seconds"]) == {"load", "model", "align", "network", "save"}
+    assert set(report["seconds"]) == {"load", "model", "align", "network", "collect", "save"}
     assert report["peak_memory_mb"] > 50
     assert "3 frame(s) of 48×40, keyframe shot 0.png (the first frame)" in done.stderr
     assert f"wrote {output}" in done.stderr
