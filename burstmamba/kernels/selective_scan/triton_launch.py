@@ -78,7 +78,7 @@ def saved_dtype(x: Tensor) -> torch.dtype:
 
 def state_shape(channels: int, n: int) -> tuple[int, int]:
     """Room for the state of one walk, channels in groups of 32."""
-    return -(-channels // 32) * 32, n
+    return -(-channels // 32) * 32, triton.next_power_of_2(n)
 
 
 @cache

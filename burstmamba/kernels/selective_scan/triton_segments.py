@@ -18,7 +18,7 @@ SIZES = (
 )  # fmt: skip
 POINTERS = (
     "x", "delta", "A", "B", "C", "bias", "weight", "y", "saved", "starts", "ends", "durations",
-    "dy", "dx", "ddelta", "dBC", "dAb",
+    "dy", "dx", "ddelta", "dBC", "shares",
 )  # fmt: skip
 
 

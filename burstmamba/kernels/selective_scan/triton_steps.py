@@ -1,15 +1,19 @@
 """Pieces of the Triton scan: where a path goes, Δ, and the states of a channel as registers of one lane.
 
-A warp walks 32·GROUPS channels. A state is a tuple of GROUPS·N tensors of 32 channels, group after group.
+A warp walks 32·GROUPS channels. A state is a tuple of GROUPS·NP tensors of 32 channels, group after group, where NP is
+N filled up to a power of two. Register i of a lane holds the state i XOR lane (modulo NP): what a lane keeps in a sum
+over lanes, and what it hands on, are then the same registers in all.
 """
 
 from __future__ import annotations
 
 import triton
 import triton.language as tl
+from triton import knobs
 
 LOG2E = tl.constexpr(1.4426950408889634)
 LANES = tl.constexpr(32)
+INTERPRETED = tl.constexpr(knobs.runtime.interpret)
 
 
 @triton.jit
@@ -62,12 +66,13 @@ def store_states(pointer, values, lane, end, COUNT: tl.constexpr):
 
 
 @triton.jit
-def load_decay(A, d, channels, N: tl.constexpr, GROUPS: tl.constexpr):
-    """A (d, n) times log₂e."""
+def load_decay(A, d, channels, state, N: tl.constexpr, NP: tl.constexpr, GROUPS: tl.constexpr):
+    """A (d, n) times log₂e; `state` is a lane's first."""
     values = ()
-    for i in tl.static_range(N * GROUPS):
-        c = d + LANES * (i // N)
-        values = values + (tl.load(A + (c * N + i % N), mask=c < channels, other=0.0) * LOG2E,)
+    for i in tl.static_range(NP * GROUPS):
+        c = d + LANES * (i // NP)
+        n = state ^ (i % NP)
+        values = values + (tl.load(A + (c * N + n), mask=(c < channels) & (n < N), other=0.0) * LOG2E,)
     return values
 
 
@@ -82,12 +87,22 @@ def load_channels(pointer, d, channels, GROUPS: tl.constexpr):
 
 
 @triton.jit
-def spread(row, lane, N: tl.constexpr):
-    """B or C of a token, a state a lane, as N numbers that all lanes have: cheaper than N loads and casts."""
+def across(values, lane, DISTANCE: tl.constexpr):
+    """What the lane has whose number differs in the bits of DISTANCE."""
+    if INTERPRETED:
+        return tl.gather(values, lane ^ DISTANCE, 0)
+    return tl.inline_asm_elementwise(
+        "shfl.sync.bfly.b32 $0, $1, $2, 31, -1;", "=f,f,r", [values, DISTANCE], dtype=tl.float32, is_pure=True, pack=1
+    )
+
+
+@triton.jit
+def spread(row, lane, NP: tl.constexpr):
+    """B or C of a token, in each lane that of its first state, for all NP: cheaper than as many loads and casts."""
     row = row.to(tl.float32)
-    values = ()
-    for n in tl.static_range(N):
-        values = values + (tl.gather(row, lane * 0 + n, 0),)
+    values = (row,)
+    for i in tl.static_range(1, NP):
+        values = values + (across(row, lane, i),)
     return values
 
 
@@ -127,41 +142,41 @@ def steps_and_slopes(deltas, shift, weight, u: tl.constexpr, GROUPS: tl.constexp
 
 
 @triton.jit
-def decay_factors(steps, decay, N: tl.constexpr, GROUPS: tl.constexpr):
+def decay_factors(steps, decay, NP: tl.constexpr, GROUPS: tl.constexpr):
     """exp(ΔA)."""
     values = ()
-    for i in tl.static_range(N * GROUPS):
-        values = values + (tl.exp2(steps[i // N] * decay[i]),)
+    for i in tl.static_range(NP * GROUPS):
+        values = values + (tl.exp2(steps[i // NP] * decay[i]),)
     return values
 
 
 @triton.jit
-def advance(state, steps, driven, decay, B_t, N: tl.constexpr, GROUPS: tl.constexpr):
+def advance(state, steps, driven, decay, B_t, NP: tl.constexpr, GROUPS: tl.constexpr):
     """(exp(ΔA), exp(ΔA)·state, the next state), for driven = Δ·x."""
-    factors = decay_factors(steps, decay, N, GROUPS)
+    factors = decay_factors(steps, decay, NP, GROUPS)
     decayed = ()
     after = ()
-    for i in tl.static_range(N * GROUPS):
+    for i in tl.static_range(NP * GROUPS):
         rest = factors[i] * state[i]
         decayed = decayed + (rest,)
-        after = after + (rest + driven[i // N] * B_t[i % N],)
+        after = after + (rest + driven[i // NP] * B_t[i % NP],)
     return factors, decayed, after
 
 
 @triton.jit
-def read_out(state, C_t, N: tl.constexpr, GROUPS: tl.constexpr):
+def read_out(state, C_t, NP: tl.constexpr, GROUPS: tl.constexpr):
     """Σₙ C·state, by group."""
     values = ()
     for g in tl.static_range(GROUPS):
-        total = state[g * N] * C_t[0]
-        for n in tl.static_range(1, N):
-            total += state[g * N + n] * C_t[n]
+        total = state[g * NP] * C_t[0]
+        for n in tl.static_range(1, NP):
+            total += state[g * NP + n] * C_t[n]
         values = values + (total,)
     return values
 
 
 @triton.jit
-def retreat(decayed, factors, gradient, dA_sum, steps, driven, dy_t, decay, B_t, C_t, N: tl.constexpr, NP: tl.constexpr,
+def retreat(decayed, factors, gradient, dA_sum, steps, driven, dy_t, decay, B_t, C_t, NP: tl.constexpr,
             GROUPS: tl.constexpr):  # fmt: skip
     """One token of the backward walk.
 
@@ -170,8 +185,8 @@ def retreat(decayed, factors, gradient, dA_sum, steps, driven, dy_t, decay, B_t,
         gradient: what later tokens send to the state after this token.
 
     Returns:
-        the gradient sent to the previous state, dA so far, d(Δx) and Σₙ d(ΔA)·A·log₂e by group, and each lane's share
-        of dB and dC, NP each.
+        the gradient sent to the previous state, dA so far, d(Δx) and Σₙ d(ΔA)·A·log₂e by group, and each lane's shares
+        of dB and of dC.
     """
     sent = ()
     dA = ()
@@ -184,40 +199,48 @@ def retreat(decayed, factors, gradient, dA_sum, steps, driven, dy_t, decay, B_t,
         to_rate = tl.zeros((LANES,), dtype=tl.float32)
         dB_sums = ()
         dC_sums = ()
-        for n in tl.static_range(N):
-            whole = gradient[g * N + n] + dy_t[g] * C_t[n]
-            to_exponent = whole * decayed[g * N + n]
+        for n in tl.static_range(NP):
+            whole = gradient[g * NP + n] + dy_t[g] * C_t[n]
+            to_exponent = whole * decayed[g * NP + n]
             dB_sums = dB_sums + (dB[n] + whole * driven[g],)
-            dC_sums = dC_sums + (dC[n] + (decayed[g * N + n] + driven[g] * B_t[n]) * dy_t[g],)
+            dC_sums = dC_sums + (dC[n] + (decayed[g * NP + n] + driven[g] * B_t[n]) * dy_t[g],)
             to_driven += whole * B_t[n]
-            to_rate += to_exponent * decay[g * N + n]
-            dA = dA + (dA_sum[g * N + n] + to_exponent * steps[g],)
-            sent = sent + (whole * factors[g * N + n],)
-        dB = dB_sums + zeros(NP - N)
-        dC = dC_sums + zeros(NP - N)
+            to_rate += to_exponent * decay[g * NP + n]
+            dA = dA + (dA_sum[g * NP + n] + to_exponent * steps[g],)
+            sent = sent + (whole * factors[g * NP + n],)
+        dB = dB_sums
+        dC = dC_sums
         d_driven = d_driven + (to_driven,)
         d_rate = d_rate + (to_rate,)
-    return sent, dA, d_driven, d_rate, dB + dC
+    return sent, dA, d_driven, d_rate, dB, dC
 
 
 @triton.jit
-def halve(values, lane, HALF: tl.constexpr, DISTANCE: tl.constexpr):
-    """One round of `sum_lanes`: each lane hands half of its values to the lane DISTANCE away, and gets the other's."""
+def halve(values, lane, HALF: tl.constexpr):
+    """Each lane hands half of its values to the lane HALF away, and adds what that one hands it."""
     kept = ()
     for i in tl.static_range(HALF):
-        upper = (lane & DISTANCE) != 0
-        send = tl.where(upper, values[i], values[i + HALF])
-        keep = tl.where(upper, values[i + HALF], values[i])
-        kept = kept + (keep + tl.gather(send, lane ^ DISTANCE, 0),)
+        kept = kept + (values[i] + across(values[i + HALF], lane, HALF),)
     return kept
 
 
 @triton.jit
-def sum_lanes(values, lane, COUNT: tl.constexpr):
-    """Sums over the lanes of COUNT values, a power of two up to 32; lane l gets that of value l·COUNT // 32."""
+def sum_states(values, lane, NP: tl.constexpr):
+    """NP values of each lane, added up over the lanes that differ in the bits of NP - 1: the one of its first state."""
     for r in tl.static_range(5):
-        if (COUNT >> r) > 1:
-            values = halve(values, lane, COUNT >> (r + 1), 16 >> r)
-        else:
-            values = (values[0] + tl.gather(values[0], lane ^ (16 >> r), 0),)
+        if (NP >> r) > 1:
+            values = halve(values, lane, NP >> (r + 1))
     return values[0]
+
+
+@triton.jit
+def sum_lanes(dB, dC, lane, NP: tl.constexpr):
+    """Sums over all lanes: lane n < NP gets that of dB's state n, lane NP + n that of dC's."""
+    dB_sum = sum_states(dB, lane, NP)
+    dC_sum = sum_states(dC, lane, NP)
+    upper = (lane & NP) != 0
+    total = tl.where(upper, dC_sum, dB_sum) + across(tl.where(upper, dB_sum, dC_sum), lane, NP)
+    for r in tl.static_range(1, 5):
+        if (NP << r) < LANES:
+            total += across(total, lane, NP << r)
+    return total

@@ -58,7 +58,8 @@ def walk_forward(
     delta += path * delta_strides[2]
     B += path * B_strides[2]
     C += path * C_strides[2]
-    decay = load_decay(A + path * channels * N, d, channels, N, GROUPS)
+    state_of_lane = lane & (NP - 1)
+    decay = load_decay(A + path * channels * N, d, channels, state_of_lane, N, NP, GROUPS)
     shift = load_channels(bias + path * channels, d, channels, GROUPS)
     stride = grid_stride(code, columns)
     first = chunk * chunk_length
@@ -76,26 +77,26 @@ def walk_forward(
         weight_p = weight + b * weight_strides[0] + p * weight_strides[1]
         y_p = y + walk * tokens * channels
         summary = (walk * chunks + chunk) * blocks + block
-        state = zeros(N * GROUPS)
+        state = zeros(NP * GROUPS)
         if HAS_START:
-            state = load_states(starts + summary * (BLOCK * N), lane, LANES, N * GROUPS)
+            state = load_states(starts + summary * (BLOCK * NP), lane, LANES, NP * GROUPS)
         duration = zeros(GROUPS)
         places, token = segment_places(start, first, stride, tokens, False, UNROLL, WIDE)
         deltas = load_segment(delta_p, delta_strides[3], places, d, channels, GROUPS, UNROLL)
         inputs = load_segment(x_p, x_strides[2], places, d, channels, GROUPS, UNROLL)
-        Bs = load_segment(B_p, B_strides[3], places, lane, N, 1, UNROLL)
-        Cs = load_segment(C_p, C_strides[3], places, lane, 0 if SUMMARY else N, 1, UNROLL)
+        Bs = load_segment(B_p, B_strides[3], places, state_of_lane, N, 1, UNROLL)
+        Cs = load_segment(C_p, C_strides[3], places, state_of_lane, 0 if SUMMARY else N, 1, UNROLL)
         weights = load_weights(weight_p, weight_strides[2], places, UNROLL, HAS_WEIGHT)
         for segment in range(first, tl.minimum(first + chunk_length, tokens), UNROLL):
             next_places, token = segment_places(token, segment + UNROLL, stride, tokens, False, UNROLL, WIDE)
             next_deltas = load_segment(delta_p, delta_strides[3], next_places, d, channels, GROUPS, UNROLL)
             next_inputs = load_segment(x_p, x_strides[2], next_places, d, channels, GROUPS, UNROLL)
-            next_Bs = load_segment(B_p, B_strides[3], next_places, lane, N, 1, UNROLL)
-            next_Cs = load_segment(C_p, C_strides[3], next_places, lane, 0 if SUMMARY else N, 1, UNROLL)
+            next_Bs = load_segment(B_p, B_strides[3], next_places, state_of_lane, N, 1, UNROLL)
+            next_Cs = load_segment(C_p, C_strides[3], next_places, state_of_lane, 0 if SUMMARY else N, 1, UNROLL)
             next_weights = load_weights(weight_p, weight_strides[2], next_places, UNROLL, HAS_WEIGHT)
             if SAVE:
                 place = (walk * (segments - 1) + segment // UNROLL - 1) * blocks + block
-                store_states(saved + place * (BLOCK * N), state, lane, tl.minimum(segment, 1) * LANES, N * GROUPS)
+                store_states(saved + place * (BLOCK * NP), state, lane, tl.minimum(segment, 1) * LANES, NP * GROUPS)
             for u in tl.static_range(UNROLL):
                 live = segment + u < tokens
                 steps, _ = steps_and_slopes(deltas, shift, weights, u, GROUPS, HAS_WEIGHT)
@@ -110,9 +111,9 @@ def walk_forward(
                 driven = ()
                 for g in tl.static_range(GROUPS):
                     driven = driven + (steps[g] * inputs[u * GROUPS + g].to(tl.float32),)
-                _, _, state = advance(state, steps, driven, decay, spread(Bs[u], lane, N), N, GROUPS)
+                _, _, state = advance(state, steps, driven, decay, spread(Bs[u], lane, NP), NP, GROUPS)
                 if not SUMMARY:
-                    outputs = read_out(state, spread(Cs[u], lane, N), N, GROUPS)
+                    outputs = read_out(state, spread(Cs[u], lane, NP), NP, GROUPS)
                     end = tl.where(live, channels, 0)
                     for g in tl.static_range(GROUPS):
                         c = d + LANES * g
@@ -124,7 +125,7 @@ def walk_forward(
             Cs = next_Cs
             weights = next_weights
         if SUMMARY:
-            store_states(ends + summary * (BLOCK * N), state, lane, LANES, N * GROUPS)
+            store_states(ends + summary * (BLOCK * NP), state, lane, LANES, NP * GROUPS)
             store_states(durations + summary * BLOCK, duration, lane, LANES, GROUPS)
 
 
@@ -140,16 +141,16 @@ def carry(
     groups = tl.cdiv(channels, LANES)
     group = tl.program_id(0) % groups
     walk = tl.program_id(0) // groups
-    decay = load_decay(A + walk % paths * channels * N, group * LANES + lane, channels, N, 1)
-    state = zeros(N)
+    decay = load_decay(A + walk % paths * channels * N, group * LANES + lane, channels, lane & (NP - 1), N, NP, 1)
+    state = zeros(NP)
     for index in range(0, chunks):
         chunk = chunks - 1 - index if BACKWARD else index
         place = (walk.to(tl.int64) * chunks + chunk) * groups + group
-        store_states(starts + place * (LANES * N), state, lane, LANES, N)
+        store_states(starts + place * (LANES * NP), state, lane, LANES, NP)
         duration = load_states(durations + place * LANES, lane, LANES, 1)
-        factors = decay_factors(duration, decay, N, 1)
-        end = load_states(ends + place * (LANES * N), lane, LANES, N)
+        factors = decay_factors(duration, decay, NP, 1)
+        end = load_states(ends + place * (LANES * NP), lane, LANES, NP)
         after = ()
-        for n in tl.static_range(N):
+        for n in tl.static_range(NP):
             after = after + (factors[n] * state[n] + end[n],)
         state = after

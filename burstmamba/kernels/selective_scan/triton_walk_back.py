@@ -59,10 +59,11 @@ def gather_backward(
     C += b * C_strides[0] + p * C_strides[1] + path * C_strides[2]
     dy += b * dy_strides[0] + p * dy_strides[1]
     weight += b * weight_strides[0] + p * weight_strides[1]
-    decay = load_decay(A + path * channels * N, d, channels, N, GROUPS)
+    state_of_lane = lane & (NP - 1)
+    decay = load_decay(A + path * channels * N, d, channels, state_of_lane, N, NP, GROUPS)
     shift = load_channels(bias + path * channels, d, channels, GROUPS)
     stride = grid_stride(code, columns)
-    gradient = zeros(N * GROUPS)
+    gradient = zeros(NP * GROUPS)
     duration = zeros(GROUPS)
     first = chunk * chunk_length
     step = tl.cdiv(tl.minimum(first + chunk_length, tokens), UNROLL) * UNROLL - 1
@@ -70,19 +71,19 @@ def gather_backward(
     places, token = segment_places(token, step, stride, tokens, True, UNROLL, WIDE)
     deltas = load_segment(delta, delta_strides[3], places, d, channels, GROUPS, UNROLL)
     dys = load_segment(dy, dy_strides[2], places, d, channels, GROUPS, UNROLL)
-    Cs = load_segment(C, C_strides[3], places, lane, N, 1, UNROLL)
+    Cs = load_segment(C, C_strides[3], places, state_of_lane, N, 1, UNROLL)
     weights = load_weights(weight, weight_strides[2], places, UNROLL, HAS_WEIGHT)
     for back in range(0, (step + 1 - first) // UNROLL):
         last = step - back * UNROLL
         next_places, token = segment_places(token, last - UNROLL, stride, tokens, True, UNROLL, WIDE)
         next_deltas = load_segment(delta, delta_strides[3], next_places, d, channels, GROUPS, UNROLL)
         next_dys = load_segment(dy, dy_strides[2], next_places, d, channels, GROUPS, UNROLL)
-        next_Cs = load_segment(C, C_strides[3], next_places, lane, N, 1, UNROLL)
+        next_Cs = load_segment(C, C_strides[3], next_places, state_of_lane, N, 1, UNROLL)
         next_weights = load_weights(weight, weight_strides[2], next_places, UNROLL, HAS_WEIGHT)
         for u in tl.static_range(UNROLL - 1, -1, -1):
             live = last - (UNROLL - 1 - u) < tokens
             steps, _ = steps_and_slopes(deltas, shift, weights, u, GROUPS, HAS_WEIGHT)
-            C_t = spread(Cs[u], lane, N)
+            C_t = spread(Cs[u], lane, NP)
             lived = ()
             total = ()
             for g in tl.static_range(GROUPS):
@@ -90,16 +91,16 @@ def gather_backward(
                 total = total + (duration[g] + lived[g],)
             duration = total
             sent = ()
-            for i in tl.static_range(N * GROUPS):
-                dy_t = tl.where(live, dys[u * GROUPS + i // N].to(tl.float32), 0.0)
-                sent = sent + (tl.exp2(lived[i // N] * decay[i]) * (gradient[i] + dy_t * C_t[i % N]),)
+            for i in tl.static_range(NP * GROUPS):
+                dy_t = tl.where(live, dys[u * GROUPS + i // NP].to(tl.float32), 0.0)
+                sent = sent + (tl.exp2(lived[i // NP] * decay[i]) * (gradient[i] + dy_t * C_t[i % NP]),)
             gradient = sent
         deltas = next_deltas
         dys = next_dys
         Cs = next_Cs
         weights = next_weights
     summary = (walk.to(tl.int64) * chunks + chunk) * blocks + program % blocks
-    store_states(ends + summary * (BLOCK * N), gradient, lane, LANES, N * GROUPS)
+    store_states(ends + summary * (BLOCK * NP), gradient, lane, LANES, NP * GROUPS)
     store_states(durations + summary * BLOCK, duration, lane, LANES, GROUPS)
 
 
@@ -110,6 +111,13 @@ def to_float(values, GROUPS: tl.constexpr):
     for g in tl.static_range(GROUPS):
         converted = converted + (values[g].to(tl.float32),)
     return converted
+
+
+@triton.jit
+def load_row(pointer, lane, N: tl.constexpr, NP: tl.constexpr):
+    """B or C of a token, by register."""
+    state = lane & (NP - 1)
+    return spread(tl.load(pointer + state, mask=state < N, other=0.0), lane, NP)
 
 
 @triton.jit
@@ -143,7 +151,7 @@ def walk_backward(
     block of channels. shares: (workers, chunks, k, d, n + 2), of dA and after it of dD and dbias.
     """
     GROUPS: tl.constexpr = BLOCK // LANES
-    KEEP: tl.constexpr = UNROLL * N * GROUPS <= KEPT
+    KEEP: tl.constexpr = UNROLL * NP * GROUPS <= KEPT
     blocks = tl.cdiv(channels, BLOCK)
     program = tl.program_id(0)
     block = program % blocks
@@ -153,16 +161,15 @@ def walk_backward(
     code = (path_codes >> (2 * path)) & 3
     lane = tl.arange(0, LANES)
     d = block * BLOCK + lane
-    # Where a lane's sum of `sum_lanes` goes; nowhere if its neighbour has the same one.
-    number = tl.where(lane * (2 * NP) % LANES == 0, lane * (2 * NP) // LANES, 2 * NP)
     delta += path * delta_strides[2]
     ddelta += path * ddelta_strides[2]
     B += path * B_strides[2]
     C += path * C_strides[2]
-    decay = load_decay(A + path * channels * N, d, channels, N, GROUPS)
+    state_of_lane = lane & (NP - 1)
+    decay = load_decay(A + path * channels * N, d, channels, state_of_lane, N, NP, GROUPS)
     shift = load_channels(bias + path * channels, d, channels, GROUPS)
     stride = grid_stride(code, columns)
-    dA_sum = zeros(N * GROUPS)
+    dA_sum = zeros(NP * GROUPS)
     dD_sum = zeros(GROUPS)
     dbias_sum = zeros(GROUPS)
     last = tl.minimum((chunk + 1) * chunk_segments, segments) - 1
@@ -182,20 +189,20 @@ def walk_backward(
         weight_p = weight + b * weight_strides[0] + p * weight_strides[1]
         dx_p = dx + walk * tokens * channels
         dBC_p = dBC + (block.to(tl.int64) * sequences * paths + walk) * tokens * (2 * NP)
-        saved_p = saved + (walk * (segments - 1) * blocks + block) * (BLOCK * N)
+        saved_p = saved + (walk * (segments - 1) * blocks + block) * (BLOCK * NP)
         summary = (walk * chunks + chunk) * blocks + block
-        gradient = zeros(N * GROUPS)
+        gradient = zeros(NP * GROUPS)
         if HAS_START:
-            gradient = load_states(starts + summary * (BLOCK * N), lane, LANES, N * GROUPS)
+            gradient = load_states(starts + summary * (BLOCK * NP), lane, LANES, NP * GROUPS)
         token = start
         for back in range(0, last + 1 - chunk * chunk_segments):
             segment = last - back
             begin = segment * UNROLL
             state = load_states(
-                saved_p + ((segment - 1) * blocks).to(tl.int64) * (BLOCK * N),
+                saved_p + ((segment - 1) * blocks).to(tl.int64) * (BLOCK * NP),
                 lane,
                 tl.minimum(segment, 1) * LANES,
-                N * GROUPS,
+                NP * GROUPS,
             )
             places, token = segment_places(token, begin + UNROLL - 1, stride, tokens, True, UNROLL, WIDE)
             # Before the stores, behind which loads would have to wait.
@@ -204,7 +211,7 @@ def walk_backward(
             for u in tl.static_range(UNROLL):
                 end = tl.where(begin + u < tokens, channels, 0)
                 dys = dys + (load_channels(dy_p + places[u] * dy_strides[2], d, end, GROUPS),)
-                Cs = Cs + load_channels(C_p + places[u] * C_strides[3], lane, N, 1)
+                Cs = Cs + load_channels(C_p + places[u] * C_strides[3], state_of_lane, N, 1)
             factors = ()
             decayed = ()
             for u in tl.static_range(UNROLL):
@@ -212,8 +219,8 @@ def walk_backward(
                     x_p, delta_p, weight_p, x_strides, delta_strides, weight_strides, places[u], shift, d, channels,
                     GROUPS, HAS_WEIGHT,
                 )  # fmt: skip
-                B_t = spread(tl.load(B_p + places[u] * B_strides[3] + lane, mask=lane < N, other=0.0), lane, N)
-                factor, rest, state = advance(state, steps, driven, decay, B_t, N, GROUPS)
+                B_t = load_row(B_p + places[u] * B_strides[3], lane, N, NP)
+                factor, rest, state = advance(state, steps, driven, decay, B_t, NP, GROUPS)
                 factors = factors + (factor,)
                 decayed = decayed + (rest,)
             for u in tl.static_range(UNROLL - 1, -1, -1):
@@ -226,11 +233,11 @@ def walk_backward(
                     GROUPS, HAS_WEIGHT,
                 )  # fmt: skip
                 dy_t = to_float(dys[u], GROUPS)
-                B_t = spread(tl.load(B_p + at * B_strides[3] + lane, mask=lane < N, other=0.0), lane, N)
-                C_t = spread(Cs[u], lane, N)
-                factor = factors[u] if KEEP else decay_factors(steps, decay, N, GROUPS)
-                gradient, dA_sum, d_driven, d_rate, dBC_t = retreat(
-                    decayed[u], factor, gradient, dA_sum, steps, driven, dy_t, decay, B_t, C_t, N, NP, GROUPS
+                B_t = load_row(B_p + at * B_strides[3], lane, N, NP)
+                C_t = spread(Cs[u], lane, NP)
+                factor = factors[u] if KEEP else decay_factors(steps, decay, NP, GROUPS)
+                gradient, dA_sum, d_driven, d_rate, dB_t, dC_t = retreat(
+                    decayed[u], factor, gradient, dA_sum, steps, driven, dy_t, decay, B_t, C_t, NP, GROUPS
                 )
                 x_t = to_float(load_channels(x_p + at * x_strides[2], d, channels, GROUPS), GROUPS)
                 dD_t = ()
@@ -245,13 +252,14 @@ def walk_backward(
                     tl.store(ddelta_p + at * ddelta_strides[3] + c, d_delta, mask=c < end)
                 dD_sum = dD_t
                 dbias_sum = dbias_t
-                total = sum_lanes(dBC_t, lane, 2 * NP)
-                tl.store(dBC_p + at * (2 * NP) + number, total, mask=number < tl.where(live, 2 * NP, 0))
+                total = sum_lanes(dB_t, dC_t, lane, NP)
+                tl.store(dBC_p + at * (2 * NP) + lane, total, mask=lane < tl.where(live, 2 * NP, 0))
     place = ((worker * chunks + chunk) * paths + path) * channels
     for g in tl.static_range(GROUPS):
         c = d + LANES * g
         share = shares + (place + c) * (N + 2)
-        for n in tl.static_range(N):
-            tl.store(share + n, dA_sum[g * N + n], mask=c < channels)
+        for i in tl.static_range(NP):
+            n = state_of_lane ^ i
+            tl.store(share + n, dA_sum[g * NP + i], mask=(c < channels) & (n < N))
         tl.store(share + N, dD_sum[g], mask=c < channels)
         tl.store(share + N + 1, dbias_sum[g], mask=c < channels)
