@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections import Counter
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import groupby, pairwise
@@ -47,7 +48,7 @@ def group_bursts(
             groups.extend(_of_subfolder(Path(place), root))
     if not groups:
         raise InputError(f"the folder {root} holds no picture, RAW file or clip; expected at least one burst.")
-    return groups
+    return _with_unique_names(groups, root)
 
 
 def _of_subfolder(folder: Path, root: Path) -> list[BurstGroup]:
@@ -73,7 +74,7 @@ def _by_time_and_name(paths: list[Path], gap: float) -> list[BurstGroup]:
     for _, members in groupby(dated, key=lambda item: item[0]):
         groups.extend(_split_at_pauses(list(members), gap))
     groups.extend(BurstGroup(members[0].stem, tuple(members)) for members in undated.values())
-    return _with_unique_names(sorted(groups, key=lambda group: natural_key(group.paths[0].name)))
+    return sorted(groups, key=lambda group: natural_key(group.paths[0].name))
 
 
 def _size_and_time(path: Path) -> tuple[tuple[int, int] | None, datetime | None]:
@@ -98,6 +99,12 @@ def _split_at_pauses(members: list[tuple[tuple, datetime, Path]], gap: float) ->
     return [BurstGroup(run[0][2].stem, tuple(path for _, _, path in run)) for run in runs]
 
 
-def _with_unique_names(groups: list[BurstGroup]) -> list[BurstGroup]:
-    names = [group.name for group in groups]
-    return [BurstGroup(group.paths[0].name, group.paths) if names.count(group.name) > 1 else group for group in groups]
+def _with_unique_names(groups: list[BurstGroup], root: Path) -> list[BurstGroup]:
+    """Where a file without its ending is called like another burst, it keeps the ending; a folder keeps its name."""
+    times = Counter(group.name for group in groups)
+    unique = []
+    for group in groups:
+        first = group.paths[0].relative_to(root)
+        is_folder = group.name == first.parent.as_posix()
+        unique.append(group if is_folder or times[group.name] == 1 else BurstGroup(first.as_posix(), group.paths))
+    return unique

@@ -125,21 +125,23 @@ def _plan(
         if count * files.pixels * channels * 2 <= MOST_BYTES:  # in half precision
             return None, first
     surveys: list[Survey] = []
-    seen: set[bytes] = set()
-    repeated = 0
+    seen: dict[bytes, int] = {}
+    names: list[str] = []
+    places: list[int] = []  # among the surveys, of each file or of the one that it repeats
     for item in files.each(survey):
         tell(item.index + 1, count or 0)
-        repeated += item.digest in seen
         if item.digest not in seen:
-            seen.add(item.digest)
+            seen[item.digest] = len(surveys)
             surveys.append(item)
-    if repeated:
-        notes.append(f"{repeated} exact duplicate(s) dropped")
+        names.append(item.name)
+        places.append(seen[item.digest])
+    if len(surveys) < len(names):
+        notes.append(f"{len(names) - len(surveys)} exact duplicate(s) dropped")
     if keyframe == "sharpest":
         chosen = max(range(len(surveys)), key=lambda i: surveys[i].sharpness)
         notes.append(f"{surveys[chosen].name} is the keyframe: the sharpest of {len(surveys)} frames")
     else:
-        chosen = _position(keyframe, [item.name for item in surveys])
+        chosen = places[_position(keyframe, names)]
     height, width = surveys[0].size
     fitting = max(1, MOST_BYTES // (height * width * 3 * 2))
     kept = choose_frames(surveys, chosen, min(limit or fitting, fitting))

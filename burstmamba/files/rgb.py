@@ -26,6 +26,7 @@ HEIF_SUFFIXES = (".heic", ".heif")
 TIFF_MAGIC = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
 # A damaged file is reported once, by us; with a handler of its own tifffile does not fall back to standard error.
 logging.getLogger("tifffile").addHandler(logging.NullHandler())
+GREY = "grey turned into RGB"
 _DAMAGED = "is cut off or damaged ({}); copy it again or leave it out."
 
 
@@ -117,6 +118,8 @@ def _read(path: Path, magic: bytes, max_pixels: int) -> Frame:
 
 
 def _upright_frame(path: Path, pixels: np.ndarray, metadata: SourceMetadata, notes: list[str]) -> Frame:
+    if GREY in notes:
+        metadata = _without_profile(metadata)  # a grey profile does not describe RGB
     if metadata.orientation != 1:
         notes = [*notes, "turned upright by its EXIF orientation"]
     return Frame(upright(pixels, metadata.orientation), path.name, metadata, notes=tuple(notes))
@@ -163,7 +166,7 @@ def _from_pillow(picture: Image.Image, name: str) -> tuple[np.ndarray, list[str]
             rgba = Image.alpha_composite(Image.new("RGBA", rgba.size, "white"), rgba)
         else:
             notes.append("opaque alpha dropped")
-        return np.array(rgba.convert("RGB")), notes, False
+        return np.array(rgba.convert("RGB")), notes, picture.mode in ("LA", "La")
     if picture.mode.startswith("I;16") or picture.mode in ("I", "F"):
         raise InputError(f"{name} holds {picture.mode} samples; save it as 8- or 16-bit RGB.")
     names = {"L": "grey", "1": "black and white", "P": "palette"}
@@ -204,7 +207,7 @@ def _as_rgb(name: str, pixels: np.ndarray) -> tuple[np.ndarray, list[str]]:
     if pixels.dtype not in (np.uint8, np.uint16):
         raise InputError(f"{name} holds {pixels.dtype} samples; save it as 8 or 16 bit.")
     if pixels.ndim == 2 or pixels.shape[2] == 1:
-        return np.repeat(pixels.reshape(*pixels.shape[:2], 1), 3, axis=2), ["grey turned into RGB"]
+        return np.repeat(pixels.reshape(*pixels.shape[:2], 1), 3, axis=2), [GREY]
     if pixels.shape[2] == 3:
         return pixels, []
     if pixels.shape[2] != 4:

@@ -81,6 +81,17 @@ def test_names_are_unique(tmp_path, save):
     assert set(names(group_bursts(tmp_path))) == {"a.png", "a.jpg"}
 
 
+def test_names_of_files_and_folders_differ(tmp_path, save):
+    """Two bursts of one name would be written to one file, the second taken for done."""
+    for name in ("a.png", "a/1.png", "a/2.png", "b/c/1.png", "d.png"):
+        save(tmp_path / name)
+    (tmp_path / "b" / "c.mp4").write_bytes(b"clip")
+    groups = names(group_bursts(tmp_path))
+    assert groups == {
+        "a.png": ["a.png"], "d": ["d.png"], "a": ["1.png", "2.png"], "b/c.mp4": ["c.mp4"], "b/c": ["1.png"],
+    }  # fmt: skip
+
+
 def test_errors(tmp_path):
     with pytest.raises(InputError, match="holds no picture, RAW file or clip; expected at least one burst"):
         group_bursts(tmp_path)

@@ -102,6 +102,15 @@ def test_duplicates_are_dropped(burst_folder, photo):
     assert "1 exact duplicate(s) dropped" in limited.notes and len(limited.burst) == 4
 
 
+@pytest.mark.parametrize("limit", [None, 3])
+def test_positions_count_duplicates(burst_folder, photo, limit):
+    """A keyframe is the file asked for, or the one that it repeats, whether frames have to be chosen or not."""
+    Image.fromarray(photo(seed=1)).save(burst_folder / "shot1b.png")
+    assert load_burst(burst_folder, keyframe=5, limit=limit).names[0] == "shot12.png"
+    assert load_burst(burst_folder, keyframe=1, limit=limit).names[0] == "shot1.png"
+    assert load_burst(burst_folder, keyframe="shot1b.png", limit=limit).names[0] == "shot1.png"
+
+
 def test_mixed_sizes_name_the_odd_file(burst_folder, photo):
     Image.fromarray(photo(24, 30)).save(burst_folder / "shot0.png")
     with pytest.raises(InputError, match=r"^shot0\.png is 30×24 where the other frames are 32×24; frames of one burst"):
@@ -160,10 +169,10 @@ def test_errors(tmp_path, photo):
         load_burst(tmp_path, limit=0)
 
 
-@pytest.fixture
-def clip(tmp_path, photo):
-    """A short MP4 of eight different frames, the last one twice."""
-    path = tmp_path / "clip.mp4"
+@pytest.fixture(params=["mp4", "mov"])
+def clip(tmp_path, photo, request):
+    """A short clip of eight different frames."""
+    path = tmp_path / f"clip.{request.param}"
     writer = cv2.VideoWriter(str(path), cv2.VideoWriter.fourcc(*"mp4v"), 24, (64, 48))
     if not writer.isOpened():
         pytest.skip("this OpenCV has no MPEG-4 encoder to write the clip with")
@@ -176,7 +185,7 @@ def clip(tmp_path, photo):
 def test_clip(clip, photo):
     loaded = read_burst(clip, keyframe=2, limit=5)
     assert loaded.burst.frames.shape == (5, 3, 48, 64)
-    assert loaded.burst.names[0] == "clip.mp4#2"
+    assert loaded.burst.names[0] == f"{clip.name}#2"
     expected = torch.from_numpy(photo(48, 64, 2).astype(np.float32) / 255).permute(2, 0, 1)
     assert (loaded.burst.frames[0] - expected).abs().mean() < 0.06
     assert len(load_burst(clip)) == 8
@@ -198,7 +207,7 @@ def test_clip_errors(clip, tmp_path, photo):
     (tmp_path / "broken.mp4").write_bytes(b"not a video" * 50)
     with pytest.raises(InputError, match=r"broken\.mp4 holds no video that this OpenCV can decode; convert it to H"):
         load_burst(tmp_path / "broken.mp4")
-    with pytest.raises(InputError, match=r"clip\.mp4 is a video clip among 2 files"):
+    with pytest.raises(InputError, match=rf"{clip.name} is a video clip among 2 files"):
         load_burst([clip, tmp_path / "broken.mp4"])
     Image.fromarray(photo()).save(tmp_path / "a.png")
     loaded = read_burst(tmp_path)

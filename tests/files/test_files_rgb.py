@@ -15,6 +15,7 @@ from PIL import Image, ImageCms
 
 from burstmamba.errors import InputError
 from burstmamba.files import load_burst, read_burst, save_image
+from burstmamba.files.png import chunk
 from burstmamba.files.rgb import peek_rgb, read_rgb
 
 
@@ -79,6 +80,21 @@ def test_conversions_are_said(tmp_path, photo):
     assert (read_rgb(tmp_path / "clear.png").pixels == 255).all()
     np.testing.assert_array_equal(read_rgb(tmp_path / "opaque.png").pixels, photo())
     assert np.abs(read_rgb(tmp_path / "cmyk.jpg").pixels.astype(int) - photo()).mean() < 6
+
+
+@pytest.mark.parametrize("name", ["a.png", "alpha.png", "deep.png", "a.tif"])
+def test_a_grey_profile_does_not_describe_rgb(tmp_path, photo, name):
+    grey, profile = photo()[..., 0], b"a profile of greys" * 20
+    if name == "a.tif":
+        tifffile.imwrite(tmp_path / name, grey, extratags=[(34675, 7, len(profile), profile, True)])
+    elif name == "deep.png":
+        data = cv2.imencode(".png", grey.astype(np.uint16) * 257)[1].tobytes()
+        (tmp_path / name).write_bytes(data[:33] + chunk(b"iCCP", b"grey\0\0" + zlib.compress(profile)) + data[33:])
+    else:
+        Image.fromarray(grey).convert("LA" if name == "alpha.png" else "L").save(tmp_path / name, icc_profile=profile)
+    frame = read_rgb(tmp_path / name)
+    assert frame.notes in (("grey turned into RGB",), ("opaque alpha dropped",))
+    assert frame.metadata.icc_profile is None
 
 
 def test_sixteen_bit_alpha(tmp_path, photo):
