@@ -28,6 +28,7 @@ def develop(
     *,
     exposure: float | None = None,
     look: Literal["neutral", "linear"] = "neutral",
+    out: Tensor | None = None,
 ) -> Tensor:
     """Develop linear camera RGB: white balance, highlights, colour matrix, exposure, gamut, tone curve, sRGB encoding.
 
@@ -36,6 +37,7 @@ def develop(
         camera: whose white balance and colour matrix apply.
         exposure: stops added; None chooses them from the picture ("linear": 0).
         look: "neutral", or "linear" for light proportional to the scene: no tone curve, not sRGB-encoded.
+        out: where the result goes; it may be `image` itself, which saves the memory of a second picture.
 
     Returns:
         (3, h, w) in [0, 1], float32.
@@ -50,7 +52,7 @@ def develop(
         raise InputError(f'look must be "neutral" or "linear", got {look!r}.')
     if exposure is None:
         exposure = automatic_exposure(image, camera) if look == "neutral" else 0.0
-    developed = torch.empty(image.shape, dtype=torch.float32, device=image.device)
+    developed = torch.empty(image.shape, dtype=torch.float32, device=image.device) if out is None else out
     for top in range(0, image.shape[1], ROWS):  # strips that stay in the cache, whatever the picture's size
         light = to_srgb_light(image[:, top : top + ROWS], camera) * 2.0**exposure
         light = into_gamut(light)

@@ -23,7 +23,7 @@ from burstmamba.files.ahead import ahead
 from burstmamba.files.dng import dng_tags
 from burstmamba.files.metadata import SourceMetadata, exif_for_size
 from burstmamba.files.png import Band, chunk, encode_band, write_png
-from burstmamba.files.tiff import UNDEFINED, Entry, encode_strip, read_directory, rows_per_strip, write_tiff
+from burstmamba.files.tiff import MOST_BYTES, UNDEFINED, Entry, encode_strip, read_directory, rows_per_strip, write_tiff
 
 # Ending → (format, bit depths, longest side that the format can hold).
 FORMATS = {
@@ -64,12 +64,10 @@ def save_image(
         The path written.
     """
     path = check_output(path, bits=bits, force=force)
-    kind, depths, longest = FORMATS[path.suffix.lower()]
+    kind, depths, _ = FORMATS[path.suffix.lower()]
     bits = bits or depths[0]
     image = _checked(image)
-    height, width = image.shape[1:]
-    if max(height, width) > longest:
-        raise InputError(f"{kind} holds at most {longest} pixels a side, the image is {width}×{height}; save a PNG.")
+    check_size(path, image.shape[2], image.shape[1], bits)
     tags = dng_tags(camera, _model(metadata)) if kind == "DNG" else {}
     with _written_whole(path) as stream:
         if kind in ("TIFF", "DNG"):
@@ -103,6 +101,25 @@ def check_output(path: str | os.PathLike[str], *, bits: int | None = None, force
     if not os.access(folder, os.W_OK):
         raise InputError(f"the folder {folder} cannot be written to; choose another one.")
     return path
+
+
+def check_size(path: str | os.PathLike[str], width: int, height: int, bits: int | None = None) -> None:
+    """Refuse a picture that is too large for the format of the name's ending."""
+    kind, depths, longest = FORMATS[Path(path).suffix.lower()]
+    if max(height, width) > longest:
+        raise InputError(f"{kind} holds at most {longest} pixels a side, the image is {width}×{height}; save a PNG.")
+    bits = bits or depths[0]
+    if kind in ("TIFF", "DNG") and height * width * 3 * bits // 8 > MOST_BYTES:
+        raise InputError(f"{width}×{height} pixels of {bits} bits exceed {kind}'s 4 GiB; save a PNG or use fewer bits.")
+
+
+def not_written(path: str | os.PathLike[str], error: OSError) -> InputError:
+    """The sentence for a file that the system did not let us write."""
+    if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+        reason = "the disk is full; free some space or choose another folder"
+    else:
+        reason = f"{error.strerror or error}; choose another folder"
+    return InputError(f"{path} could not be written: {reason}.")
 
 
 def _other_choice(bits: int) -> str:
@@ -195,10 +212,6 @@ def _written_whole(path: Path) -> Iterator[BinaryIO]:
             os.fsync(stream.fileno())
         os.replace(temporary, path)
     except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-            reason = "the disk is full; free some space or choose another folder"
-        else:
-            reason = f"{error.strerror or error}; choose another folder"
-        raise InputError(f"{path} could not be written: {reason}.") from error
+        raise not_written(path, error) from error
     finally:
         temporary.unlink(missing_ok=True)

@@ -7,6 +7,7 @@ import multiprocessing
 import os
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -91,8 +92,13 @@ def run_batch(
         context = multiprocessing.get_context("spawn")  # a forked process cannot use CUDA or torch's threads
         with ProcessPoolExecutor(workers, mp_context=context) as pool:
             try:
-                for future in as_completed(pool.submit(run_item, item, settings, threads) for item in items):
-                    yield future.result()
+                jobs = {pool.submit(run_item, item, settings, threads): item for item in items}
+                for future in as_completed(jobs):
+                    try:
+                        yield future.result()
+                    except BrokenProcessPool:  # the system ends the largest process when memory runs out
+                        reason = "a worker was ended, perhaps for want of memory; run it again with fewer --workers"
+                        yield BatchResult(jobs[future], error=reason)
             finally:
                 pool.shutdown(wait=False, cancel_futures=True)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from burstmamba.files.saving import not_written
 from burstmamba.restoration.restore import Restoration
 from burstmamba.restoration.runner import free_memory
 
@@ -22,13 +24,13 @@ FREE_SHARE = 1 / 32
 class Canvas:
     """Runs a restoration band by band and holds its picture, shrunk to the scale asked for."""
 
-    def __init__(self, restoration: Restoration, scale: int, folder: Path) -> None:
+    def __init__(self, restoration: Restoration, scale: int, output: Path) -> None:
+        """A large picture is held in a file beside `output`."""
         full = restoration.config.scale
         h, w = (side * scale // full for side in restoration.size)
         self.file = None
         if 12 * h * w > max(IN_MEMORY, FREE_SHARE * free_memory(torch.device("cpu"))):
-            self.file = tempfile.NamedTemporaryFile(dir=folder, prefix=".burstmamba-", suffix=".part")  # noqa: SIM115
-            self.file.truncate(12 * h * w)
+            self.file = reserve(output, 12 * h * w)
         self.image, row = self._open(h, w), 0
         """(3, h, w) float32 in [0, 1]."""
         for band in restoration.bands():
@@ -43,6 +45,19 @@ class Canvas:
         if self.file is None:
             return torch.empty(3, h, w)
         return torch.from_numpy(np.memmap(self.file.name, np.float32, "r+", shape=(3, h, w)))
+
+
+def reserve(output: Path, size: int):
+    """A temporary file beside `output` that has its room on the disk: a mapped one that runs out ends the program."""
+    try:
+        file = tempfile.NamedTemporaryFile(dir=output.parent, prefix=".burstmamba-", suffix=".part")  # noqa: SIM115
+        if hasattr(os, "posix_fallocate"):
+            os.posix_fallocate(file.fileno(), 0, size)
+        else:
+            file.truncate(size)
+    except OSError as error:
+        raise not_written(output, error) from error
+    return file
 
 
 def shrink(plane: Tensor, rows: int, columns: int) -> Tensor:

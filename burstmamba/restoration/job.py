@@ -18,6 +18,7 @@ from burstmamba.checkpoint import load_model, shipped_models
 from burstmamba.errors import InputError
 from burstmamba.files import SourceMetadata, check_output, read_burst, save_image
 from burstmamba.files.develop import automatic_exposure, develop
+from burstmamba.files.saving import check_size
 from burstmamba.files.shots import Shots
 from burstmamba.kernels.selective_scan import select_backend
 from burstmamba.restoration.canvas import Canvas
@@ -124,6 +125,8 @@ def run_job(
     if output is not None:
         check_colours(Path(output), burst.camera, settings)
     camera, restoration = burst.camera, plan(burst, settings, report, tell)
+    if output is not None:
+        check_size(output, *report.size, settings.bits)
     del burst  # the restoration keeps the frames that it uses
     for sentence in describe(report):
         say(sentence)
@@ -134,7 +137,7 @@ def run_job(
         say(f"this will take about {duration(report.estimated_seconds)}")
     if output is not None:
         start = time.perf_counter()
-        canvas = Canvas(restoration, settings.scale, Path(output).parent)
+        canvas = Canvas(restoration, settings.scale, Path(output))
         report.take(restoration)
         report.seconds["collect"] = time.perf_counter() - start - report.seconds["network"]
         before = restoration.keyframe() if settings.compare else None
@@ -159,6 +162,8 @@ def check_outputs(output: Path, settings: JobSettings) -> None:
     check_output(output, bits=settings.bits, force=settings.force)
     if settings.compare:
         check_output(settings.compare, force=settings.force)
+        if Path(settings.compare).resolve() == output.resolve():
+            raise InputError(f"{output} cannot be the picture and the comparison; give them two names.")
 
 
 def check_colours(output: Path, camera: Camera, settings: JobSettings) -> None:
@@ -244,7 +249,10 @@ def describe_frames(restoration: Restoration, report: JobReport) -> None:
         return
     report.frames = [asdict(frame) for frame in found]
     report.motion = max((hypot(*frame.motion) for frame in found if frame.kept), default=0.0)
-    if len(restoration.burst) > 1 and report.motion < STILL:
+    models = {frame.model for frame in found[1:] if frame.kept}
+    if models and report.estimator == "auto":
+        report.estimator = f"auto ({', '.join(sorted(models))})"
+    if models - {"identity"} and report.motion < STILL:  # identity: nobody looked, or nothing could be found
         report.notes.append("nothing moved between the frames (a tripod?): they lower the noise but add little detail")
 
 
@@ -257,18 +265,20 @@ def write(
     settings: JobSettings,
     report: JobReport,
 ) -> None:
-    """Develop a RAW result, save the picture, and the comparison when asked for."""
-    saved = image
-    if camera.linear and output.suffix.lower() != ".dng":
-        saved = develop(image, camera, look="linear" if settings.linear else "neutral")
-    save_image(output, saved, bits=settings.bits, metadata=metadata, camera=camera, force=settings.force)
-    if before is None or settings.compare is None:
-        return
+    """Develop a RAW result, save the picture, and the comparison when asked for; `image` is written to."""
+    shown, dng = image, output.suffix.lower() == ".dng"
     if camera.linear:
-        exposure = automatic_exposure(image, camera)
-        before, image = develop(before, camera, exposure=exposure), develop(image, camera, exposure=exposure)
-    save_comparison(settings.compare, before, image, force=settings.force)
-    report.compare = settings.compare
+        if before is not None:
+            exposure = automatic_exposure(image, camera)
+            before = develop(before, camera, exposure=exposure)
+            if dng or settings.linear:  # pictures are compared developed all the same
+                shown = develop(image, camera, exposure=exposure)
+        if not dng:
+            develop(image, camera, look="linear" if settings.linear else "neutral", out=image)
+    save_image(output, image, bits=settings.bits, metadata=metadata, camera=camera, force=settings.force)
+    if before is not None and settings.compare is not None:
+        save_comparison(settings.compare, before, shown, force=settings.force)
+        report.compare = settings.compare
 
 
 def pick_device(name: str) -> torch.device:

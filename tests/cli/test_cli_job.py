@@ -1,6 +1,9 @@
 """Jobs in this process: every kind of frame in, every kind of picture out."""
 
+import errno
 import json
+import multiprocessing
+import os
 
 import cv2
 import numpy as np
@@ -133,6 +136,25 @@ def test_a_tripod_is_said(interpolation, tmp_path):
     said = []
     report = run_job(frames, None, say=said.append)
     assert any("nothing moved between the frames" in line for line in said) and report.motion < 0.25
+    as_they_are = run_job(frames, None, JobSettings(correspondence="identity"))
+    assert not any("nothing moved" in note for note in as_they_are.notes)  # nobody has looked
+
+
+def test_what_the_estimator_found_is_said(interpolation, burst):
+    said = []
+    report = run_job(burst, None, say=said.append)
+    assert report.estimator.startswith("auto (") and any(
+        line.endswith(f"estimator {report.estimator}") for line in said
+    )
+    assert run_job(burst, None, JobSettings(correspondence="homography")).estimator == "homography"
+
+
+def test_what_a_format_cannot_hold_is_refused_before_the_network(interpolation, tmp_path, monkeypatch):
+    Image.fromarray(scene(40, 5000)[:3]).save(tmp_path / "strip.png")
+    monkeypatch.setattr(Interpolation, "forward", lambda self, frames, maps: pytest.fail("the network ran"))
+    with pytest.raises(InputError, match="WEBP holds at most 16383 pixels a side, the image is 20000×12"):
+        run_job(tmp_path / "strip.png", tmp_path / "out.webp")
+    assert run_job(tmp_path / "strip.png", None).size == (20000, 12)
 
 
 def test_keyframe_and_burst_length(interpolation, burst):
@@ -151,6 +173,22 @@ def test_a_large_result_is_spooled_to_a_file(interpolation, burst, tmp_path, mon
     run_job(burst, tmp_path / "file.png", JobSettings(tile=48))
     assert (picture(tmp_path / "file.png") == picture(tmp_path / "memory.png")).all()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["file.png", "memory.png"]
+
+
+@pytest.mark.skipif(not hasattr(os, "posix_fallocate"), reason="needs a system that reserves room for a file")
+def test_a_full_disk_is_seen_before_a_large_result_is_spooled(interpolation, burst, tmp_path, monkeypatch):
+    import burstmamba.restoration.canvas as canvas
+
+    def full(descriptor, offset, size):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(canvas, "IN_MEMORY", 1000)
+    monkeypatch.setattr(canvas, "FREE_SHARE", 0)
+    monkeypatch.setattr(os, "posix_fallocate", full)
+    monkeypatch.setattr(Interpolation, "forward", lambda self, frames, maps: pytest.fail("the network ran"))
+    with pytest.raises(InputError, match=r"out\.png could not be written: the disk is full"):
+        run_job(burst, tmp_path / "out.png")
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_large_burst_is_aligned_in_pairs(interpolation, burst, tmp_path, monkeypatch):
@@ -252,3 +290,19 @@ def test_bad_bursts_do_not_stop_a_batch(interpolation, burst, tmp_path):
     bad, good = run_batch(items, JobSettings())
     assert "bad.jpg" in bad.error and good.error is None and (tmp_path / "sub" / "good.png").exists()
     assert [result.skipped for result in run_batch(items, JobSettings())] == [False, True]
+
+
+def test_a_worker_that_is_killed_costs_its_bursts_alone(burst, tmp_path):
+    """As the system does when memory runs out: what was not done is said, and the summary still comes."""
+    model = tiny_checkpoint(tmp_path / "tiny.safetensors")
+    shots = tuple(str(path) for path in sorted(burst.iterdir()))
+    items = [BatchItem(str(i), shots, str(tmp_path / f"{i}.png")) for i in range(12)]
+    results = run_batch(items, JobSettings(model=str(model)), workers=2)
+    seen = [next(results)]
+    for worker in multiprocessing.active_children():
+        worker.kill()
+    seen.extend(results)
+    assert sorted(result.item.name for result in seen) == sorted(item.name for item in items)
+    lost = [result for result in seen if result.error]
+    assert lost and all("a worker was ended" in result.error for result in lost)
+    assert all((tmp_path / f"{result.item.name}.png").exists() for result in seen if result.report)

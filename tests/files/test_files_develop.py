@@ -99,6 +99,13 @@ def test_strips_make_no_difference(monkeypatch):
     assert float(whole.min()) >= 0 and float(whole.max()) <= 1
 
 
+def test_in_place():
+    image = torch.rand(3, 100, 20, generator=torch.Generator().manual_seed(0))
+    expected = develop(image, CAMERA)
+    assert develop(image, CAMERA, out=image) is image
+    torch.testing.assert_close(image, expected, atol=0, rtol=0)
+
+
 def test_half_precision():
     image = torch.rand(3, 8, 8).half()
     assert develop(image, CAMERA).dtype == torch.float32

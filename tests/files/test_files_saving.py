@@ -17,7 +17,7 @@ from burstmamba.burst import Camera
 from burstmamba.errors import InputError
 from burstmamba.files import SourceMetadata, read_burst, save_image
 from burstmamba.files.metadata import describe
-from burstmamba.files.saving import check_output
+from burstmamba.files.saving import check_output, check_size
 
 CAMERA = Camera(
     linear=True,
@@ -209,6 +209,12 @@ def test_errors(tmp_path, image):
         save_image(tmp_path / "a.png", image / 0)
     with pytest.raises(InputError, match="WEBP holds at most 16383 pixels a side, the image is 20000×1; save a PNG"):
         save_image(tmp_path / "a.webp", torch.zeros(3, 1, 20000))
+    with pytest.raises(InputError, match=r"30000×30000 pixels of 16 bits exceed TIFF's 4 GiB; save a PNG or use fewer"):
+        check_size("a.tif", 30000, 30000, 16)
+    with pytest.raises(InputError, match="of 16 bits exceed DNG's 4 GiB"):
+        check_size("a.dng", 30000, 30000)
+    check_size("a.tif", 30000, 30000, 8)
+    check_size("a.png", 30000, 30000, 16)
     with pytest.raises(InputError, match="quality must be between 1 and 100, got 101"):
         save_image(tmp_path / "a.jpg", image, quality=101)
     assert [entry for entry in os.listdir(tmp_path) if entry != "dir.png"] == []
