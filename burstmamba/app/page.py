@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
@@ -14,6 +15,8 @@ from burstmamba.checkpoint import load_model
 from burstmamba.errors import InputError
 from burstmamba.files.shots import pictures_in
 from burstmamba.restoration.restore import Progress
+
+log = logging.getLogger(__name__)
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 BICUBIC, SINGLE = "bicubic enlargement", "single image, same network"
@@ -101,6 +104,10 @@ class Page:
             return
         except InputError as error:
             yield gr.skip(), gr.skip(), sorry(error), *idle, gr.skip()
+            return
+        except Exception as error:  # such as no memory left: the page must stay usable
+            log.exception("a job failed")
+            yield gr.skip(), gr.skip(), f"**That failed:** {type(error).__name__}: {error}", *idle, gr.skip()
             return
         assert session.result is not None
         before = session.picture("bicubic", session.interpolated())

@@ -57,6 +57,7 @@ class Session:
         """Read other files; everything known about earlier ones is forgotten."""
         self.loaded, self.alignment, self.aligned_with, self.result, self.restoration = None, None, None, None, None
         self.keyframe, self.dropped, self.selected = 0, set(), None
+        shutil.rmtree(self.folder / "frames", ignore_errors=True)  # of an earlier zip file
         shots = collect(paths, self.folder / "frames", limits)
         self.loaded = read_burst(shots, limit=limit, max_pixels=int(limits.megapixels * 1e6))
 

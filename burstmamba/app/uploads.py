@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import lzma
 import shutil
 import zipfile
+import zlib
 from dataclasses import dataclass
 from pathlib import Path
 
 from burstmamba.errors import InputError
 from burstmamba.files.shots import kind_of, natural_key
+
+# What damaged, locked and unusual zip files raise; a name may be longer than the system takes.
+UNPACKING = (zipfile.BadZipFile, zipfile.LargeZipFile, zlib.error, lzma.LZMAError, RuntimeError, EOFError, OSError)
 
 
 @dataclass(frozen=True)
@@ -28,19 +33,21 @@ def collect(paths: list[str], folder: Path, limits: UploadLimits) -> list[Path]:
     Raises:
         InputError: when something is too large, too much or of an unknown kind.
     """
+    if len(paths) > limits.files:
+        raise InputError(f"{len(paths)} files are more than the {limits.files} that this page takes; drop fewer.")
     found: list[Path] = []
-    for path in map(Path, paths):
+    for number, path in enumerate(map(Path, paths)):
         if path.suffix.lower() == ".zip":
-            found.extend(unpack(path, folder / path.stem, limits))
+            found.extend(unpack(path, folder / str(number), limits))
         elif kind_of(path) is None:
             raise InputError(f"{path.name} is no picture, RAW file, clip or zip file that is read here; leave it out.")
         else:
             check_size(path.name, path.stat().st_size, limits)
             found.append(path)
+        if len(found) > limits.files:
+            raise InputError(f"{len(found)} files are more than the {limits.files} that this page takes; drop fewer.")
     if not found:
         raise InputError("drop the frames of one burst, a zip file of them, or a short clip.")
-    if len(found) > limits.files:
-        raise InputError(f"{len(found)} files are more than the {limits.files} that this page takes; drop fewer.")
     return sorted(found, key=lambda path: natural_key(path.name))
 
 
@@ -63,9 +70,10 @@ def unpack(archive: Path, folder: Path, limits: UploadLimits) -> list[Path]:
                     shutil.copyfileobj(source, copy)
                 found.append(target)
             return found
-    except (zipfile.BadZipFile, zipfile.LargeZipFile, RuntimeError, NotImplementedError, EOFError) as error:
+    except UNPACKING as error:
+        reason = getattr(error, "strerror", None) or error
         raise InputError(
-            f"{archive.name} cannot be unpacked ({error}); zip the frames again, without a password."
+            f"{archive.name} cannot be unpacked ({reason}); zip the frames again, without a password."
         ) from None
 
 

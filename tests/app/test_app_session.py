@@ -1,5 +1,6 @@
 """A visitor's burst without the page around it."""
 
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -99,3 +100,35 @@ def test_examples_are_those_that_a_model_reads():
     limits = UploadLimits()
     assert Page(["light", "light-raw"], "cpu", limits).examples() == ["dogs-raw", "fig", "nuthatch"]
     assert Page(["models/mine.safetensors"], "cpu", limits).examples() == ["fig", "nuthatch"]
+
+
+def test_an_earlier_zip_file_is_forgotten(session, tmp_path):
+    for count in (3, 2):
+        with zipfile.ZipFile(tmp_path / "frames.zip", "w") as archive:
+            for path in EXAMPLE[:count]:
+                archive.write(path, Path(path).name)
+        session.upload([str(tmp_path / "frames.zip")], UploadLimits(), limit=30)
+        assert session.burst.names == tuple(Path(path).name for path in EXAMPLE[:count])
+        assert len(list((session.folder / "frames").rglob("*.png"))) == count
+
+
+def test_a_failing_job_leaves_a_page_that_works(session, monkeypatch):
+    from burstmamba.app.page import Page
+
+    def broken(name):
+        raise RuntimeError("no memory left")
+
+    page = Page(["light"], "cpu", UploadLimits())
+    page.load = broken
+    session.upload(EXAMPLE[:2], UploadLimits(), limit=30)
+    _, last = page.run("light", "identity", 14, session, progress=lambda *step, **more: None)
+    assert "no memory left" in last[2] and last[3].interactive and not last[4].interactive
+
+
+def test_everything_that_computes_waits_in_one_queue():
+    from burstmamba.app.layout import build_page
+
+    page = build_page(["light"])
+    computing = [function for function in page.fns.values() if function.queue]
+    assert len(computing) > 5 and {function.concurrency_id for function in computing} == {"work"}
+    assert {function.concurrency_limit for function in computing} == {1}

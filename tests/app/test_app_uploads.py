@@ -63,3 +63,12 @@ def test_errors(tmp_path):
     broken.write_bytes(b"PK nothing")
     with pytest.raises(InputError, match=r"broken.zip cannot be unpacked"):
         collect([str(broken)], tmp_path, small)
+    damaged = bytearray((tmp_path / "bomb.zip").read_bytes())
+    damaged[40:60] = bytes(range(200, 220))
+    broken.write_bytes(damaged)
+    with pytest.raises(InputError, match=r"broken.zip cannot be unpacked \(.*; zip the frames again"):
+        collect([str(broken)], tmp_path, UploadLimits())
+    with pytest.raises(InputError, match=r"long.zip cannot be unpacked \(File name too long\)"):
+        collect([zipped(tmp_path / "long.zip", {f"{'a' * 300}.png": b""})], tmp_path, small)
+    with pytest.raises(InputError, match="5 files are more than the 2 that this page takes"):
+        collect([str(tmp_path / "none.zip")] * 5, tmp_path, small)
