@@ -37,6 +37,7 @@ def evaluate(
     layout: Annotated[str, typer.Option(help="How the folder is laid out, where it cannot be told.")] = "",
     protocol: Annotated[str, typer.Option(help="Other protocols than the benchmark's own, comma-separated.")] = "",
     limit: Annotated[int | None, typer.Option(min=1, help="Only the first N bursts of each subset.")] = None,
+    skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Leave out bursts that cannot be read.")] = False,
     device: Annotated[str, typer.Option(help="cpu or cuda; by default the best there is.")] = "",
     workers: Annotated[int | None, typer.Option(min=1, help="Processes that estimate maps.")] = None,
     cache: Annotated[Path | None, typer.Option(help="Folder for estimated maps, shared by several runs.")] = None,
@@ -63,6 +64,10 @@ def evaluate(
     longest = max((method.frames for method in methods), default=1)
     benchmark = open_benchmark(Path(dataset), layout, mosaics=mosaics, frames=longest)
     benchmark = benchmark.select(names(subset) or None, limit)
+    workers = workers or default_workers()
+    if skip_bad:
+        errors = Console(stderr=True, soft_wrap=True, markup=False, highlight=False)
+        benchmark = benchmark.readable(lambda reason: errors.print(f"left out: {reason}"), workers)
     for name in [] if model is None else benchmark.moved(model.config.centres):
         Console(stderr=True).print(
             f"{name}: the network's pixel centres are not the targets'; its pictures are moved by 1.5 pixels.",
@@ -73,7 +78,7 @@ def evaluate(
     metric = open_lpips(lpips, lpips_backbone, lpips_heads, device)
     with progress_display() as progress:
         evaluation = Evaluation(
-            benchmark, methods, out, model=model, lpips=metric, device=device, workers=workers or default_workers(),
+            benchmark, methods, out, model=model, lpips=metric, device=device, workers=workers,
             cache=AlignmentCache(cache) if cache else None, images=images, progress=progress,
         )  # fmt: skip
         book = evaluation.run({"benchmark": benchmark.name, **provenance(device, file)})

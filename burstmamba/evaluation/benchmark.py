@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
 from burstmamba.burst import Burst
@@ -49,6 +50,25 @@ class Benchmark:
         for name in subsets or self.subsets:
             kept += [item for item in self.items if item.subset == name][:limit]
         return replace(self, items=tuple(kept))
+
+    def readable(self, report: Callable[[str], None], threads: int) -> Benchmark:
+        """Without the bursts that cannot be read, whose reasons are reported; every burst is read once for this."""
+
+        def reason(item: Item) -> str:
+            try:
+                item.load()
+            except InputError as error:
+                return str(error)
+            return ""
+
+        with ThreadPoolExecutor(threads) as pool:
+            reasons = list(pool.map(reason, self.items))
+        for text in filter(None, reasons):
+            report(text)
+        kept = tuple(item for item, text in zip(self.items, reasons, strict=True) if not text)
+        if not kept:
+            raise InputError(f"not one of the {len(reasons)} bursts of {self.name} can be read.")
+        return replace(self, items=kept)
 
     def moved(self, centres: str) -> list[str]:
         """Subsets whose targets lie on another grid than a network with these `centres` writes: it is resampled."""

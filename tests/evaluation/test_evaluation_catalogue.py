@@ -8,8 +8,10 @@ import pytest
 import torch
 from PIL import Image
 from test_evaluation_baselines import SHIFTS, detailed_scene, take_burst
+from typer.testing import CliRunner
 
 from burstmamba.burst import Burst
+from burstmamba.cli import build_app
 from burstmamba.data.folders import write_burst
 from burstmamba.data.sample import Sample
 from burstmamba.errors import InputError
@@ -32,6 +34,23 @@ def test_plain_bursts(tmp_path):
     assert item.load().frames.shape == (1, 3, 3, 40, 40)
     book = Evaluation(open_benchmark(tmp_path), [Method("bicubic")], tmp_path / "out", workers=1).run({})
     assert 10 < book.mean("bursts", "bicubic", "openburst") < 40
+
+
+def test_bad_bursts_are_left_out_when_asked(tmp_path):
+    for name in ("a", "b"):
+        write_burst(tmp_path, name, rgb_sample())
+    (tmp_path / "bursts/a/01.png").write_bytes(b"no")
+    benchmark, said = open_benchmark(tmp_path), []
+    with pytest.raises(InputError, match="01.png is not a PNG file"):
+        Evaluation(benchmark, [Method("bicubic")], tmp_path / "out", workers=1).run({})
+    assert [item.name for item in benchmark.readable(said.append, 2).items] == ["b"]
+    assert len(said) == 1 and "01.png is not a PNG file" in said[0]
+    options = ["-o", str(tmp_path / "out"), "--skip-bad", "--no-lpips", "--device", "cpu"]
+    done = CliRunner().invoke(build_app(), ["evaluate", "none", str(tmp_path), *options])
+    assert done.exit_code == 0 and "left out: " in done.stderr and "01.png is not a PNG file" in done.stderr
+    (tmp_path / "truth/b.png").unlink()
+    with pytest.raises(InputError, match="not one of the 2 bursts of bursts can be read"):
+        benchmark.readable(said.append, 2)
 
 
 def test_written_openburst(tmp_path):
