@@ -12,8 +12,10 @@ def openburst(
     photos: Annotated[Path, typer.Argument(help="The benchmark's photographs, or any others.")],
     out: Annotated[Path, typer.Option("--out", "-o", help="Folder for the bursts; must be empty or new.")],
     subsets: Annotated[str, typer.Option(help="Comma-separated, or all.")] = "all",
-    limit: Annotated[int | None, typer.Option(help="Only the first so many photographs.")] = None,
-    frames: Annotated[int, typer.Option(help="More than the benchmark's 14: the same ones and further ones.")] = 14,
+    limit: Annotated[int | None, typer.Option(min=1, help="Only the first so many photographs.")] = None,
+    frames: Annotated[
+        int, typer.Option(min=14, help="More than the benchmark's 14: the same ones and further ones.")
+    ] = 14,
     maps: Annotated[bool, typer.Option(help="Also write the exact maps (7 MB a burst).")] = False,
     device: Annotated[str, typer.Option(help="cpu or cuda: where frames are rendered.")] = "cpu",
     force: Annotated[bool, typer.Option("--force", help="Write into a folder that is not empty.")] = False,
@@ -32,12 +34,14 @@ def openburst(
     from burstmamba.data.pictures import write_whole
     from burstmamba.data.writing import check_empty
     from burstmamba.errors import InputError
+    from burstmamba.restoration.job import pick_device
 
     known = SUBSETS if frames == FRAMES else SUBSETS[:-1]  # raw-synburst has 14
     wanted = known if subsets == "all" else tuple(name.strip() for name in subsets.split(","))
     for name in wanted:
         if name not in SUBSETS:
             raise InputError(f"OpenBurst has no subset {name!r}; choose from {', '.join(SUBSETS)}.")
+    place = pick_device(device)
     bench = OpenBurst.open(photos)
     check_empty(out, force=force)
     reasons = bench.unofficial()
@@ -51,7 +55,7 @@ def openburst(
 
     def write(job: tuple[int, str]) -> None:
         index, subset = job
-        sample = bench.load(index, subset, device, frames=frames)
+        sample = bench.load(index, subset, place, frames=frames)
         write_burst(out / subset, names[index], sample, maps=maps, notes={"photograph": bench.photographs[index].name})
 
     threads = torch.get_num_threads()

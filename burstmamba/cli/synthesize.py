@@ -15,7 +15,7 @@ def synthesize(
     layout: Annotated[
         str, typer.Option(help="folders, or synburst (SyntheticBurst's own; synburst preset only).")
     ] = "folders",
-    count: Annotated[int, typer.Option(help="Bursts of each photograph.")] = 1,
+    count: Annotated[int, typer.Option(min=1, help="Bursts of each photograph.")] = 1,
     frames: Annotated[int, typer.Option(help="Frames of a burst.")] = 14,
     size: Annotated[int, typer.Option(help="Largest side of a frame in pixels.")] = 160,
     seed: Annotated[int, typer.Option(help="Seed of every draw.")] = 0,
@@ -28,7 +28,7 @@ def synthesize(
     from rich.console import Console
     from rich.progress import track
 
-    from burstmamba.data.photographs import find_photographs
+    from burstmamba.data.photographs import check_distinct, find_photographs
     from burstmamba.data.writing import BurstWriter, check_empty
     from burstmamba.errors import InputError
 
@@ -37,6 +37,7 @@ def synthesize(
     writer = BurstWriter.prepare(
         out, preset=preset, layout=layout, frames=frames, size=size, seed=seed, nuisance=nuisance, maps=maps
     )
+    check_distinct((writer.name(path, repetition), path) for path in paths for repetition in range(count))
     progress = Console(stderr=True)
     written = 0
     for path in track(paths, "synthesising", console=progress):

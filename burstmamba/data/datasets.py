@@ -63,7 +63,7 @@ def burst_folders(root: Path, kind: str, layout: str) -> list[Path]:
 def check_frames_found(folder: Path, found: list[Path], expected: int | None) -> None:
     """Refuse a burst with too few or too many frames, saying how many there are."""
     if expected is None and not found:
-        raise InputError(f"{folder} has no frames.")
+        raise InputError(f"{folder} has no frames that can be read here.")
     if expected is not None and len(found) != expected:
         raise InputError(
             f"{folder} has {len(found)} frames where {expected} are expected; restore the missing ones, "

@@ -1,6 +1,6 @@
 """Plain folders of bursts with ground truth and maps, for this program and any other.
 
-bursts/NAME/00.png …      8-bit RGB, or 00.dng … for mosaics; 00 is the keyframe
+bursts/NAME/00.png …      RGB of 8 or 16 bits, or 00.dng … for mosaics; 00 is the keyframe
 bursts/NAME/burst.json    the camera, and how the target lies on the keyframe
 truth/NAME.png            8-bit sRGB, or 16-bit linear camera RGB for mosaics
 maps/NAME.safetensors     to_frame, to_keyframe, confidence: (l, 2 or 1, h, w), pixels, x then y
@@ -23,7 +23,7 @@ from burstmamba.burst import Camera
 from burstmamba.correspondence.field import Correspondence
 from burstmamba.data.datasets import BurstDataset, burst_folders, check_alike, check_frames_found
 from burstmamba.data.mosaic_dng import read_mosaic_dng, write_mosaic_dng
-from burstmamba.data.pictures import read_png, write_png, write_whole
+from burstmamba.data.pictures import png_bits, read_png, write_png, write_whole
 from burstmamba.data.sample import Sample
 from burstmamba.errors import InputError
 
@@ -37,12 +37,14 @@ def write_burst(
     frames, target = sample.frames[0].cpu(), sample.target[0].cpu()
     raw = frames.shape[1] == 1
     camera = sample.burst().camera
+    levels = frames * 255
+    bits = 8 if (levels - levels.round()).abs().max() < 1e-3 else 16
     folder = root / "bursts" / name
     for i, frame in enumerate(frames):
         if raw:
             write_mosaic_dng(folder / f"{i:02d}.dng", frame, camera)
         else:
-            write_png(folder / f"{i:02d}.png", _levels(frame, 8))
+            write_png(folder / f"{i:02d}.png", _levels(frame, bits))
     write_png(root / "truth" / f"{name}.png", _levels(target, 16 if raw else 8))
     if maps and sample.exact is not None:
         write_maps(root / "maps" / f"{name}.safetensors", sample.exact)
@@ -69,6 +71,8 @@ class BurstFolders(BurstDataset):
         """One burst, with exact maps where they were stored."""
         paths = sorted((*folder.glob("*.png"), *folder.glob("*.dng")))
         check_frames_found(folder, paths, self.frames)
+        if len({path.suffix for path in paths}) > 1:
+            raise InputError(f"{folder} holds PNG and DNG files; a burst has frames of one kind.")
         raw = paths[0].suffix == ".dng"
         frames = [_read_frame(path) for path in paths]
         check_alike(folder, [frame.shape[1:] for frame in frames], paths)
@@ -87,7 +91,8 @@ class BurstFolders(BurstDataset):
 def _read_frame(path: Path) -> Tensor:
     if path.suffix == ".dng":
         return torch.from_numpy(read_mosaic_dng(path))[None].clamp(0, 1)
-    return _values(read_png(path, channels=3, bits=8, swapped=False), 8)
+    bits = png_bits(path)
+    return _values(read_png(path, channels=3, bits=bits, swapped=False), bits)
 
 
 def _description(path: Path, raw: bool) -> tuple[Camera, str]:

@@ -58,9 +58,16 @@ def read_mosaic_dng(path: Path) -> np.ndarray:
     import tifffile
 
     try:
-        levels = tifffile.imread(path)
+        with tifffile.TiffFile(path) as file:
+            page = file.pages.first
+            own = [page.tags.valueof(code) for code in (50714, 50717)] == [BLACK, WHITE]
+            levels = page.asarray() if own else None
     except (tifffile.TiffFileError, ValueError, OSError) as error:
         raise InputError(f"{path} cannot be read as DNG ({error}); make it again.") from error
+    if levels is None:
+        raise InputError(
+            f"{path} is another camera's: only mosaics with black {BLACK} and white {WHITE} are read here."
+        )
     if levels.ndim != 2 or levels.dtype != np.uint16:
         raise InputError(f"{path} should hold one 16-bit mosaic, got {levels.dtype} {levels.shape}.")
     return (levels.astype(np.float32) - BLACK) / (WHITE - BLACK)

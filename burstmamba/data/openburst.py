@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from burstmamba.data.openburst_photographs import PHOTOGRAPHS
-from burstmamba.data.photographs import find_photographs, photograph_tensor
+from burstmamba.data.photographs import check_distinct, find_photographs, photograph_tensor
 from burstmamba.data.sample import Sample
 from burstmamba.errors import InputError
 from burstmamba.synthesis import SCALE, handheld, synthesis_preset
@@ -59,7 +59,9 @@ class OpenBurst:
     @classmethod
     def open(cls, folder: Path | str) -> OpenBurst:
         """The benchmark over the photographs below `folder`, in the order of their names."""
-        return cls(tuple(find_photographs(folder)))
+        paths = find_photographs(folder)
+        check_distinct((path.stem, path) for path in paths)
+        return cls(tuple(paths))
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -78,7 +80,10 @@ class OpenBurst:
         """The burst of one photograph (b = 1), with exact maps and its camera."""
         path = self.photographs[index]
         photo = photograph_tensor(path).to(device)
-        return openburst_sample(photo, subset, seed_of(path.stem), name=path.stem, frames=frames)
+        try:
+            return openburst_sample(photo, subset, seed_of(path.stem), name=path.stem, frames=frames)
+        except InputError as error:
+            raise InputError(f"{path}: {error}") from error
 
 
 def seed_of(name: str) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Sequence
+from typing import Iterable, Sequence
 
 import numpy as np
 import torch
@@ -30,6 +30,15 @@ def find_photographs(folder: Path | str) -> list[Path]:
     if not found:
         raise InputError(f"no photographs ({', '.join(SUFFIXES)}) below {folder}; point to a folder that has some.")
     return found
+
+
+def check_distinct(bursts: Iterable[tuple[str, Path]]) -> None:
+    """Refuse two photographs whose bursts would have one name: one would be written over the other."""
+    seen: dict[str, Path] = {}
+    for name, path in bursts:
+        other = seen.setdefault(name, path)
+        if other != path:
+            raise InputError(f"{other} and {path} would both give a burst {name!r}; rename one of them.")
 
 
 def read_photograph(path: Path | str) -> np.ndarray:

@@ -49,6 +49,12 @@ def read_png(path: Path, *, channels: int, bits: int, swapped: bool) -> np.ndarr
     return pixels if swapped or channels == 1 else np.ascontiguousarray(pixels[..., _red_first(channels)])
 
 
+def png_bits(path: Path) -> int:
+    """16 for a PNG with 16 bits a channel, which byte 24 of the file says; otherwise 8."""
+    with open(path, "rb") as stream:
+        return 16 if stream.read(25)[24:] == b"\x10" else 8
+
+
 def write_png(path: Path, pixels: np.ndarray, *, swapped: bool = False) -> None:
     """Write (h, w, 1, 3 or 4) uint8 or uint16; `swapped` as for `read_png`."""
     channels = pixels.shape[2]

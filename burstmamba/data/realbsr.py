@@ -31,7 +31,8 @@ class RealBSR(BurstDataset):
         self, root: Path | str, *, split: str = "test", frames: int | None = FRAMES, skip_bad: bool = False
     ) -> None:
         root = Path(root)
-        self.base = root / split if (root / split).is_dir() else root
+        published = (root / split, root / f"{split}patch")
+        self.base = next((path for path in published if path.is_dir()), root)
         if not self.base.is_dir():
             raise InputError(f"{root} is not a folder; point to where {self.kind} was unpacked.")
         aligned = self.base / "LR_aligned"

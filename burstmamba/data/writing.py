@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -50,14 +51,19 @@ class BurstWriter:
             raise InputError(f"frames need an even size of at least 8 pixels, got {size}.")
         return cls(root, config if nuisance else config.without_nuisance(), layout, size, seed, maps)
 
+    @staticmethod
+    def name(path: Path, repetition: int) -> str:
+        """What a burst is called in plain folders."""
+        return path.stem if repetition == 0 else f"{path.stem}-{repetition:02d}"
+
     def write(self, path: Path, repetition: int, number: int) -> None:
-        """One burst of a photograph; every repetition looks at another place with another motion.
+        """One burst of a photograph; every photograph and repetition has a place, a motion and a camera of its own.
 
         `number` names it in SyntheticBurst's layout, which counts its bursts.
         """
-        generator = torch.Generator().manual_seed(self.seed + 1_000_003 * repetition)
+        name = self.name(path, repetition)
+        generator = torch.Generator().manual_seed(zlib.crc32(f"{self.seed} {name}".encode()))
         photo = self._crop(photograph_tensor(path), path, generator)
-        name = path.stem if repetition == 0 else f"{path.stem}-{repetition:02d}"
         notes = {"photograph": path.name, "preset": self.config.pipeline, "seed": self.seed, "repetition": repetition}
         if self.layout == "synburst":
             sample, processing = synthesize_synburst(photo, self.config, Dice(generator, photo.device), cameras=True)

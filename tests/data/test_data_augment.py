@@ -26,18 +26,18 @@ def sample_of(*, raw=False, seed=0, h=12, w=16, l=3):
     return Sample(frames, target, maps, maps)
 
 
-def seen(maps):
-    landed = pixel_grid(maps.to_frame)[:, None] + maps.to_frame
-    h, w = maps.to_frame.shape[-2:]
+def seen(displacement):
+    landed = pixel_grid(displacement)[:, None] + displacement
+    h, w = displacement.shape[-2:]
     return (landed[:, :, :1] >= 0) & (landed[:, :, :1] <= w - 1) & (landed[:, :, 1:] >= 0) & (landed[:, :, 1:] <= h - 1)
 
 
 def consistent(sample):
-    """Maps still bring every frame onto the keyframe, and the target is still the keyframe's."""
-    gathered = sample.exact.gather(sample.frames)
-    error = (gathered - sample.frames[:, :1]).abs() * seen(sample.exact)
-    inner = error[..., 2:-2, 2:-2]
-    return inner.max() < 1e-5
+    """Maps still bring every frame onto the keyframe, and the keyframe into every frame."""
+    maps, keyframe = sample.exact, sample.frames[:, :1].expand_as(sample.frames)
+    gathered = (maps.gather(sample.frames) - keyframe).abs() * seen(maps.to_frame)
+    scattered = (maps.scatter(keyframe) - sample.frames).abs() * seen(maps.to_keyframe)
+    return max(error[..., 2:-2, 2:-2].max() for error in (gathered, scattered)) < 1e-5
 
 
 @settings(max_examples=60, deadline=None)

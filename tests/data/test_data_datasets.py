@@ -131,6 +131,31 @@ def test_damaged_files(synthetic):
         SyntheticBurstVal(synthetic)[0]
 
 
+def truncated(path):
+    path.write_bytes(path.read_bytes()[:-50])
+
+
+BAD = {
+    "missing frame": lambda root: (root / "bursts/0000/im_raw_07.png").unlink(),
+    "truncated PNG": lambda root: truncated(root / "bursts/0000/im_raw_07.png"),
+    "wrong depth": lambda root: save(root / "bursts/0000/im_raw_07.png", packed(2).astype(np.uint8)),
+    "wrong size": lambda root: save(root / "bursts/0000/im_raw_07.png", packed(2)[:4]),
+    "no truth": lambda root: (root / "gt/0000/im_rgb.png").unlink(),
+    "truncated pickle": lambda root: truncated(root / "gt/0000/meta_info.pkl"),
+    "hostile pickle": lambda root: dump(root / "gt/0000/meta_info.pkl", {"gamma": print}),
+}
+
+
+@pytest.mark.parametrize("kind", BAD)
+def test_the_rest_stays_usable(synthetic, kind, caplog):
+    BAD[kind](synthetic / "SyntheticBurstVal")
+    with pytest.raises(InputError, match="0000"):
+        list(SyntheticBurstVal(synthetic))
+    with caplog.at_level(logging.WARNING):
+        kept = list(open_dataset("synburst-val", synthetic, skip_bad=True))
+    assert [sample.names for sample in kept] == [("0001",)] and "left out" in caplog.text
+
+
 def test_wrong_truth(synthetic):
     save(synthetic / "SyntheticBurstVal/gt/0000/im_rgb.png", deep_rgb(0, 4 * N))
     with pytest.raises(InputError, match="is 24×24 where ×4 of the 12×12 mosaic is expected"):
@@ -151,6 +176,15 @@ LAYOUTS = {
     "aligned, GT": ("test/LR_aligned/003_0021", "test/GT/003_0021", "x4"),
     "unpacked patches": ("testpatch/003_0021", "testpatch/003_0021", "x4warp"),
 }
+
+
+@pytest.mark.parametrize("names", [("train", "test"), ("trainpatch", "testpatch")])
+def test_realbsr_splits_stay_apart(tmp_path, names):
+    for burst, folder in enumerate(names):
+        for i in range(14):
+            save_rgb(tmp_path / folder / f"00{burst}_0001/00{burst}_MFSR_Sony_0001_x1_{i:02d}.png", 4, i)
+    assert RealBSRRGB(tmp_path, split="train").names == ("000_0001",)
+    assert RealBSRRGB(tmp_path, split="test").names == ("001_0001",)
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)

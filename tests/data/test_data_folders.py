@@ -1,20 +1,25 @@
 """Plain folders and the commands that write them."""
 
 import json
+import shutil
 import subprocess
 import sys
 
 import numpy as np
 import pytest
+import tifffile
 import torch
 from PIL import Image
+from typer.testing import CliRunner
 
+from burstmamba.cli import build_app
 from burstmamba.data.datasets import open_dataset
 from burstmamba.data.examples import example_burst
 from burstmamba.data.folders import BurstFolders, write_burst
 from burstmamba.data.mosaic_dng import read_mosaic_dng
 from burstmamba.data.sample import Sample
 from burstmamba.data.synthetic_burst import SyntheticBurstVal
+from burstmamba.data.writing import BurstWriter
 from burstmamba.errors import InputError
 from burstmamba.synthesis import synthesis_preset, synthesize_burst
 
@@ -50,6 +55,28 @@ def test_dng_opens_in_a_raw_converter(tmp_path):
         levels = raw.raw_image_visible.astype(np.float32)
     assert gains == pytest.approx(sample.cameras[0].white_balance, rel=1e-4)
     assert np.array_equal((levels - 512) / (16383 - 512), read_mosaic_dng(path))
+
+
+def test_sixteen_bits_are_kept(tmp_path):
+    frames = (torch.rand(1, 2, 3, 8, 8) * 65535).round() / 65535
+    write_burst(tmp_path, "deep", Sample(frames, torch.rand(1, 3, 32, 32)))
+    assert (BurstFolders(tmp_path)[0].frames - frames).abs().max() < 1e-6
+
+
+def test_frames_of_another_kind_are_refused(tmp_path):
+    for name, preset in (("a", "handheld-raw"), ("b", "handheld-raw"), ("c", "handheld-rgb")):
+        write_burst(tmp_path, name, sample_of(preset))
+    (tmp_path / "bursts/a/00.png").write_bytes((tmp_path / "bursts/c/00.png").read_bytes())
+    tifffile.imwrite(tmp_path / "bursts/b/00.dng", np.zeros((16, 16), np.uint16))  # no black and white levels
+    for path in (tmp_path / "bursts/c").glob("*.png"):
+        path.rename(path.with_suffix(".jpg"))
+    data = BurstFolders(tmp_path)
+    with pytest.raises(InputError, match="holds PNG and DNG files; a burst has frames of one kind"):
+        data[0]
+    with pytest.raises(InputError, match="another camera's: only mosaics with black 512 and white 16383"):
+        data[1]
+    with pytest.raises(InputError, match="has no frames that can be read here"):
+        data[2]
 
 
 def test_example_burst_is_bundled():
@@ -127,6 +154,47 @@ def test_synthesize_command(album, tmp_path):
     assert (out / "SyntheticBurstVal/maps/0001.safetensors").is_file()
     again = run("synthesize", album, "-o", out)
     assert again.returncode == 2 and "is not empty; choose a new folder or add --force" in again.stderr
+
+
+def test_every_photograph_has_a_motion_of_its_own(album, tmp_path):
+    (album / "0008.png").write_bytes((album / "0007.png").read_bytes())
+    wishes = {"preset": "handheld-rgb", "layout": "folders", "frames": 3, "size": 16, "nuisance": False, "maps": True}
+    made = {}
+    for out, seed in (("one", 0), ("again", 0), ("other", 1)):
+        writer = BurstWriter.prepare(tmp_path / out, seed=seed, **wishes)
+        for path, repetition in ((album / "0007.png", 0), (album / "0007.png", 1), (album / "0008.png", 0)):
+            writer.write(path, repetition, 0)
+        made[out] = {sample.names[0]: sample.exact.to_frame for sample in BurstFolders(tmp_path / out)}
+    assert list(made["one"]) == ["0007", "0007-01", "0008"]
+    assert all(torch.equal(maps, made["again"][name]) for name, maps in made["one"].items())
+    everything = [maps for out in ("one", "other") for maps in made[out].values()]
+    assert len({maps.numpy().tobytes() for maps in everything}) == 6
+
+
+def test_bursts_are_not_written_over_each_other(album, tmp_path):
+    (album / "0007-01.png").write_bytes((album / "0007.png").read_bytes())
+    for command in ("synthesize", "openburst"):
+        (album / "sub").mkdir(exist_ok=True)
+        (album / "sub/0007.png").write_bytes((album / "0007.png").read_bytes())
+        twice = CliRunner().invoke(build_app(), [command, str(album), "-o", str(tmp_path / "out")])
+        assert isinstance(twice.exception, InputError)
+        assert "would both give a burst '0007'; rename one of them" in str(twice.exception)
+    shutil.rmtree(album / "sub")
+    twice = CliRunner().invoke(build_app(), ["synthesize", str(album), "-o", str(tmp_path / "out"), "--count", "2"])
+    assert "would both give a burst '0007-01'" in str(twice.exception)
+    assert not (tmp_path / "out").exists()
+
+
+def test_openburst_says_what_it_cannot_do(album, tmp_path):
+    def refused(*options):
+        result = CliRunner().invoke(build_app(), ["openburst", str(album), "-o", str(tmp_path / "out"), *options])
+        assert result.exit_code
+        return f"{result.stderr} {result.exception}"
+
+    assert "device 'cuda:7' is not there" in refused("--device", "cuda:7")
+    assert "'--limit'" in refused("--limit", "0") and "'--frames'" in refused("--frames", "7")
+    Image.new("RGB", (60, 50)).save(album / "small.png")
+    assert "small.png: OpenBurst needs photographs of at least 176×176 pixels, got 60×50" in refused()
 
 
 @pytest.mark.slow
