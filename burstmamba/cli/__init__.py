@@ -27,6 +27,8 @@ COMMANDS = {
     "doctor": "doctor",
 }
 
+INTERRUPTED = 130
+
 
 def build_app() -> typer.Typer:
     """The typer application; command modules import what is heavy inside their functions."""
@@ -52,6 +54,8 @@ def main() -> None:
     except InputError as error:
         Console(stderr=True, soft_wrap=True).print(f"error: {error}", markup=False, highlight=False)
         sys.exit(2)
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, SystemExit) as end:  # typer turns Ctrl-C into an exit with code 130
+        if isinstance(end, SystemExit) and end.code != INTERRUPTED:
+            raise
         Console(stderr=True).print("interrupted", markup=False)
-        sys.exit(130)
+        sys.exit(INTERRUPTED)
