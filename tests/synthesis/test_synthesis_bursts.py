@@ -49,6 +49,51 @@ def test_processing_changes_frames_and_target_alike(smooth):
     assert (F.avg_pool2d(sample.target, 4) - sample.frames[:, 0]).abs().mean() < 0.01
 
 
+DEVELOPED = replace(
+    CLEAN, processed=1.0, demosaicked=0.0, jpeg=0.0, tone=0.0, sharpening=(0.0, 0.0), sixteen_bit=0.0, frames=2
+)
+
+
+def test_white_balance_and_colours_are_undone(smooth):
+    assert (made(DEVELOPED, smooth).frames - made(replace(CLEAN, frames=2), smooth).frames).abs().max() < 1.01 / 255
+
+
+def detail(frames):
+    return frames.diff(dim=-1).abs().mean()
+
+
+def test_sharpening_and_smoothing(smooth):
+    soft, plain, crisp = (detail(made(replace(DEVELOPED, sharpening=(s, s)), smooth).frames) for s in (-0.8, 0, 0.8))
+    assert soft < 0.97 * plain and crisp > 1.03 * plain
+
+
+@pytest.mark.parametrize("step", [{"demosaicked": 1.0}, {"jpeg": 1.0, "jpeg_quality": (80.0, 81.0)}])
+def test_the_camera_leaves_its_traces_on_frames_alone(step):
+    photos = torch.rand(2, 3, *[DEVELOPED.source_size(24)] * 2, generator=torch.Generator().manual_seed(0))
+    plain, traced = (
+        synthesize_burst(photos, replace(DEVELOPED, **changes), torch.Generator().manual_seed(0))
+        for changes in ({}, step)
+    )
+    assert torch.equal(plain.target, traced.target)
+    assert (plain.frames - traced.frames).abs().mean() > 2 / 255
+
+
+def test_exposure_drifts_from_the_keyframe_on():
+    config = replace(CLEAN, exposure_drift=0.1)
+    photos = torch.full((40, 3, *[config.source_size(8)] * 2), 0.5)
+    light = to_linear(synthesize_burst(photos, config, torch.Generator().manual_seed(0)).frames).mean((2, 3, 4))
+    gain = (light / to_linear(torch.tensor(0.5))).log()
+    assert gain[:, 0].abs().max() < 0.02 and gain[:, 1:].std().item() == pytest.approx(0.1, rel=0.1)
+
+
+@pytest.mark.parametrize("preset", [RGB, RAW])
+def test_hot_pixels_are_in_every_frame(preset):
+    config = replace(preset.without_nuisance(), hot_pixels=1.0, processed=0.0, shot=(1e-12, 1.1e-12))
+    photos = torch.full((2, 3, *[config.source_size(48)] * 2), 0.1)
+    hot = (synthesize_burst(photos, config, torch.Generator().manual_seed(0)).frames > 0.25).float()
+    assert torch.equal(hot, hot[:, :1].expand_as(hot)) and 0 < hot.mean() < 0.01
+
+
 def test_raw_target_is_what_the_camera_sees(smooth):
     config = replace(RAW.without_nuisance(), shot=(1e-12, 1.1e-12), exposure_drift=0.0)
     sample = made(config, smooth, period=60)
@@ -92,8 +137,8 @@ def test_duplicated_frames_are_copies(smooth):
 def test_blurred_frames_lose_detail(smooth):
     config = replace(CLEAN, blurred_frame=1.0, frames=2, shift=(0.5, 0.6))
     sample = made(config, smooth, period=16)
-    detail = sample.frames.diff(dim=-1).abs().mean((2, 3, 4))
-    assert (detail[:, 1] < 0.9 * detail[:, 0]).all()
+    fine = sample.frames.diff(dim=-1).abs().mean((2, 3, 4))
+    assert (fine[:, 1] < 0.9 * fine[:, 0]).all()
 
 
 def test_unrelated_frames_are_not_to_be_trusted(smooth):
@@ -111,6 +156,14 @@ def test_given_maps_err_as_asked(smooth):
     assert error.var((-2, -1)).max() < 1e-8  # one error for a whole frame
     back = (sample.correspondence.to_keyframe - sample.exact.to_keyframe)[:, 1:]
     assert torch.allclose(error, -back, atol=1e-5)
+
+
+def test_one_frame_is_matched_to_the_wrong_place(smooth):
+    config = replace(CLEAN, wrong_map=1.0, map_error=(1e-3, 1.1e-3), local_map_error=0.0)
+    sample = made(config, smooth, batch=32)
+    error = (sample.correspondence.to_frame - sample.exact.to_frame).norm(dim=2).mean((2, 3))
+    assert ((error > 0.02).sum(1) == 1).all() and not error[:, 0].any()
+    assert error.amax(1).median() > 2
 
 
 def test_confidence_knows_most_of_what_is_wrong(smooth):

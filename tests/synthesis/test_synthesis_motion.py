@@ -34,6 +34,18 @@ def test_values_of_homographies():
     assert (x, y) == pytest.approx(((-5 + 1) / 1.5, (3 - 2) / 1.5), abs=1e-5)
 
 
+def test_rolling_shutter_moves_each_row_a_little_further():
+    zero = torch.zeros(2)
+    h = homography(zero, torch.tensor(0.0), zero, shear=torch.tensor([0.01, -0.02]))
+    moved = project(h[None, None], centred_grid(5, 3, zero.device))[0, 0] - centred_grid(5, 3, zero.device)
+    rows = torch.arange(-2, 3.0)
+    assert torch.allclose(moved, torch.stack((0.01 * rows, -0.02 * rows))[..., None].expand(2, 5, 3), atol=1e-6)
+    still = replace(BARE, shift=(1e-9, 2e-9), rotation=0.0, perspective=0.0, rolling_shutter=0.02)
+    path = camera_path(Dice(torch.Generator().manual_seed(0), torch.device("cpu")), 50, still)
+    shear = path[:, 1:, :2, 1] - torch.tensor([0.0, 1.0])
+    assert 0.015 < shear.abs().max() <= 0.02 + 1e-6
+
+
 def test_inverse_undoes():
     dice = Dice(torch.Generator().manual_seed(0), torch.device("cpu"))
     path = camera_path(dice, 3, synthesis_preset("handheld-rgb"))
