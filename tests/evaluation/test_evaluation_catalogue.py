@@ -45,7 +45,7 @@ def test_bad_bursts_are_left_out_when_asked(tmp_path):
         Evaluation(benchmark, [Method("bicubic")], tmp_path / "out", workers=1).run({})
     assert [item.name for item in benchmark.readable(said.append, 2).items] == ["b"]
     assert len(said) == 1 and "01.png is not a PNG file" in said[0]
-    options = ["-o", str(tmp_path / "out"), "--skip-bad", "--no-lpips", "--device", "cpu"]
+    options = ["-o", str(tmp_path / "scores"), "--skip-bad", "--no-lpips", "--device", "cpu"]
     done = CliRunner().invoke(build_app(), ["evaluate", "none", str(tmp_path), *options])
     assert done.exit_code == 0 and "left out: " in done.stderr and "01.png is not a PNG file" in done.stderr
     (tmp_path / "truth/b.png").unlink()
