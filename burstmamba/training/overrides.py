@@ -93,21 +93,27 @@ def _replace(target: Any, path: str, text: str, whole: str, also: list[str] | No
     if is_dataclass(old):
         inner = ", ".join(field.name for field in fields(old))
         raise InputError(f"{whole} is a group of settings; set one of: {inner}.")
-    return replace(target, **{first: _parse(text, old, whole)})
+    (setting,) = (field for field in fields(target) if field.name == first)
+    return replace(target, **{first: _parse(text, old, whole, repeats=str(setting.type).endswith("...]"))})
 
 
-def _parse(text: str, old: object, key: str) -> object:
-    """Read a value of the same kind as the one that it replaces."""
+def _parse(text: str, old: object, key: str, *, repeats: bool) -> object:
+    """Read a value of the same kind as the one that it replaces; `repeats`: a tuple of any length."""
     if isinstance(old, str):
         return text
     try:
-        value = ast.literal_eval(text)
+        return _alike(ast.literal_eval(text), old, repeats=repeats)
     except (ValueError, SyntaxError) as error:
         raise InputError(f"{key} expects a value like {old!r}, got {text!r}.") from error
-    if isinstance(old, float) and isinstance(value, int) and not isinstance(value, bool):
-        value = float(value)
-    if isinstance(old, tuple) and isinstance(value, list):
-        value = tuple(value)
+
+
+def _alike(value: object, old: object, *, repeats: bool = False) -> object:
+    """The value as one of the kind of `old`, down to the items of tuples. Raises ValueError if it is of another."""
+    if isinstance(old, float) and type(value) is int:
+        return float(value)
+    if isinstance(old, tuple) and isinstance(value, (tuple, list)):
+        kinds = (old[:1] or ("",)) * len(value) if repeats else old  # an empty one is of names
+        return tuple(_alike(item, kind) for item, kind in zip(value, kinds, strict=True))
     if type(value) is not type(old):
-        raise InputError(f"{key} expects a value like {old!r}, got {text!r}.")
+        raise ValueError(f"{value!r} is not a {type(old).__name__}")
     return value

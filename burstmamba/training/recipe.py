@@ -48,6 +48,8 @@ class Phase:
                 f"phase {self.name!r} needs steps, batch and patch of at least 1, "
                 f"got {self.steps}, {self.batch} and {self.patch}."
             )
+        if min(self.rate, self.final_rate, self.warmup) < 0:
+            raise InputError(f"phase {self.name!r} needs rate, final_rate and warmup of at least 0.")
         if not self.frames or any(length < 1 or chance <= 0 for length, chance in self.frames):
             raise InputError(
                 f"frames must be (L, probability) pairs with L ≥ 1 and probability > 0, got {self.frames}."

@@ -52,6 +52,7 @@ def test_values_of_overrides():
     recipe = override(
         load_recipe("open-paper"),
         ["seed=7", "ema=0", "phases.batch=4", "keyframe.rate=2e-3", "complete.frames=((1, 0.5), (4, 0.5))",
+         "model.blocks=[1, 2]", "complete.frozen=('keyframe.',)",
          "model.selectivity=content", "data.synthesis.shot=(1e-4, 1e-3)", "validation.every=10"],
     )  # fmt: skip
     assert recipe.seed == 7 and recipe.ema == 0.0
@@ -60,6 +61,7 @@ def test_values_of_overrides():
     assert recipe.phases[1].frames == ((1, 0.5), (4, 0.5))
     assert recipe.model.selectivity == "content" and recipe.data.synthesis.shot == (1e-4, 1e-3)
     assert recipe.validation.every == 10
+    assert recipe.model.blocks == (1, 2) and recipe.phases[1].frozen == ("keyframe.",)
 
 
 @pytest.mark.parametrize(
@@ -79,6 +81,12 @@ def test_values_of_overrides():
         ("phases.batch=0", "needs steps, batch and patch of at least 1"),
         ("complete.frames=((0, 1.0),)", "pairs with L ≥ 1"),
         ("phases.schedule=linear", "schedule must be cosine or constant"),
+        ("complete.frames=(14,)", r"complete.frames expects a value like \(\(1, 0.12\)"),
+        ("complete.frames=((14,),)", "complete.frames expects a value like"),
+        ("betas=(0.9,)", r"betas expects a value like \(0.9, 0.99\), got '\(0.9,\)'"),
+        ("data.synthesis.shot=(1e-4, 'much')", "data.synthesis.shot expects a value like"),
+        ("complete.frozen=(1,)", r"complete.frozen expects a value like \(\)"),
+        ("phases.rate=-1e-4", "needs rate, final_rate and warmup of at least 0"),
         ("data.maps=flow", "data.maps must be one of given, identity"),
     ],
 )
