@@ -2,8 +2,8 @@
 
     burstmamba train paper-synburst --data zurich/train/canon --val zurich/test/canon --out runs/paper-synburst
 
-The data is the Zurich RAW-to-RGB set's Canon photographs. Both stages and their settings are the paper's; the
-optimiser's betas and the absence of weight decay are AdamW's usual ones, which the paper does not name.
+The data is the Zurich RAW-to-RGB set's Canon photographs. Both stages and their settings are the paper's. It does not
+name AdamW's betas (the usual ones here), weight decay (none), clipping (norm 1) and averaging of weights (0.999).
 """
 
 from dataclasses import replace
