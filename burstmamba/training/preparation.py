@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import glob
 import logging
+import re
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -41,10 +42,12 @@ def choose_device(name: str) -> torch.device:
         name = "cuda" if torch.cuda.is_available() else "cpu"
     if name.startswith("cuda") and not torch.cuda.is_available():
         raise InputError("no CUDA GPU is usable here; train with --device cpu, or look at burstmamba doctor.")
-    try:
-        return torch.device(name)
-    except RuntimeError as error:
-        raise InputError(f"unknown device {name!r}; expected auto, cpu, cuda or cuda:N.") from error
+    if not re.fullmatch(r"cpu|cuda(:\d+)?", name):
+        raise InputError(f"unknown device {name!r}; expected auto, cpu, cuda or cuda:N.")
+    device, count = torch.device(name), torch.cuda.device_count()
+    if device.type == "cuda" and (device.index or 0) >= count:
+        raise InputError(f"there is no {name}: torch sees {count} GPUs; use cuda:0 to cuda:{count - 1}.")
+    return device
 
 
 def find_folders(patterns: list[str]) -> list[Path]:

@@ -223,11 +223,20 @@ def test_folders_by_pattern_and_validation_beside_them(tmp_path, caplog):
 
 def test_errors_of_devices():
     assert choose_device("cpu").type == "cpu"
-    with pytest.raises(InputError, match="unknown device 'gpu'"):
-        choose_device("gpu")
+    for name in ("gpu", "mps", "cpu:1"):
+        with pytest.raises(InputError, match=f"unknown device '{name}'; expected auto, cpu, cuda or cuda:N"):
+            choose_device(name)
     if not torch.cuda.is_available():
         with pytest.raises(InputError, match="no CUDA GPU is usable here"):
             choose_device("cuda")
+
+
+def test_errors_of_a_gpu_that_is_not_there(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    assert choose_device("cuda:1") == torch.device("cuda", 1)
+    with pytest.raises(InputError, match="there is no cuda:2: torch sees 2 GPUs; use cuda:0 to cuda:1"):
+        choose_device("cuda:2")
 
 
 def test_realbsr_folders_end_to_end(tmp_path):
