@@ -6,6 +6,7 @@ import json
 import os
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -48,9 +49,9 @@ def save_checkpoint(
 
 def write_atomically(path: Path, content: bytes) -> None:
     """Write a whole file or nothing; an earlier file stays until the new one is complete."""
-    path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
+        path.parent.mkdir(parents=True, exist_ok=True)
         with open(partial, "wb") as file:
             file.write(content)
             file.flush()
@@ -59,7 +60,8 @@ def write_atomically(path: Path, content: bytes) -> None:
     except OSError as error:
         raise InputError(f"cannot write {path}: {error.strerror}.") from error
     finally:
-        partial.unlink(missing_ok=True)
+        with suppress(OSError):
+            partial.unlink(missing_ok=True)
 
 
 @dataclass(frozen=True)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-import os
+import io
+import math
 from pathlib import Path
 
+from burstmamba.checkpoint import write_atomically
 from burstmamba.errors import InputError
 from burstmamba.training.logbook import Value, read_logbook
 
@@ -29,6 +31,8 @@ def draw_curves(runs: list[Path], path: Path, *, over: str = "steps") -> None:
     losses, scores = figure.subplots(1, 2)
     for index, run in enumerate(runs):
         lines = last_of_each_step(read_logbook(run))
+        if not any(line["kind"] in ("train", "validation") for line in lines):
+            raise InputError(f"{run} has trained nothing yet; wait for its first steps, or leave it out.")
         colour, name = f"C{index % 10}", run.name if run.is_dir() else run.parent.name
         x, loss = _series(lines, "train", "loss", over)
         losses.plot(x, loss, color=colour, alpha=0.25)
@@ -41,10 +45,9 @@ def draw_curves(runs: list[Path], path: Path, *, over: str = "steps") -> None:
     for axes in (losses, scores):
         axes.grid(alpha=0.3)
         axes.legend(fontsize=8)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f".{path.name}.{os.getpid()}.part")
-    figure.savefig(partial, format="png", dpi=120)
-    os.replace(partial, path)
+    content = io.BytesIO()
+    figure.savefig(content, format="png", dpi=120)
+    write_atomically(path, content.getvalue())
 
 
 def last_of_each_step(lines: list[dict[str, Value]]) -> list[dict[str, Value]]:
@@ -63,6 +66,11 @@ def smooth(values: list[float], weight: float = 0.1) -> list[float]:
 
 
 def _series(lines: list[dict[str, Value]], kind: str, key: str, over: str) -> tuple[list[float], list[float]]:
-    chosen = [line for line in lines if line["kind"] == kind and line.get(key) == line.get(key)]  # NaN is left out
+    chosen = [line for line in lines if line["kind"] == kind and _is_number(line.get(key))]
     x = [line["step"] if over == "steps" else line["seconds"] / 60 for line in chosen]  # pyright: ignore
     return x, [line[key] for line in chosen]  # pyright: ignore[reportReturnType]
+
+
+def _is_number(value: Value) -> bool:
+    """Whether there is something to draw: the loss of steps that were all skipped is None, in old logbooks NaN."""
+    return isinstance(value, (int, float)) and math.isfinite(value)

@@ -10,6 +10,8 @@ from pathlib import Path
 import cv2
 import numpy as np
 
+from burstmamba.checkpoint import write_atomically
+
 SHRINK = 2  # drawn larger and shrunk: smooth edges
 
 
@@ -66,12 +68,9 @@ def _leaf(x: np.ndarray, y: np.ndarray, rng: np.random.Generator) -> np.ndarray:
 
 def write_leaves(folder: Path, count: int, size: int, seed: int) -> Path:
     """Write `count` pictures as PNG into `folder`, unless they are there; returns the folder."""
-    folder.mkdir(parents=True, exist_ok=True)
     for number in range(count):
         path = folder / f"leaves-{number:02d}.png"
         if not path.exists():
             picture = draw_leaves(size, np.random.default_rng((seed, number)))
-            partial = path.with_name(f".{path.name}.tmp.png")
-            cv2.imwrite(str(partial), picture[..., ::-1])
-            partial.replace(path)
+            write_atomically(path, cv2.imencode(".png", picture[..., ::-1])[1].tobytes())
     return folder

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from torch import Tensor
 
@@ -34,26 +37,39 @@ class Logbook:
         """Add a line. A full disk costs the line, not the run."""
         if not self.active:
             return
+        values = {name: None if not_finite(value) else value for name, value in values.items()}  # JSON knows no NaN
         line = {"kind": kind, "step": step, "time": round(time.time(), 3), **values}
         try:
             with self.path.open("a") as file:
                 file.write(json.dumps(line) + "\n")
         except OSError as error:
             logger.warning("cannot write to %s: %s", self.path, error)
-        if self.board is not None:
-            for name, value in values.items():
-                if isinstance(value, (int, float)) and not isinstance(value, bool):
-                    self.board.add_scalar(f"{kind}/{name}", value, step)
+        for name, value in values.items():
+            if isinstance(value, (int, float)) and not isinstance(value, bool):
+                self._show(lambda board, name=name, value=value: board.add_scalar(f"{kind}/{name}", value, step))
 
     def picture(self, name: str, image: Tensor, step: int) -> None:
         """Show (3, h, w) in [0, 1] in TensorBoard."""
-        if self.board is not None:
-            self.board.add_image(name, image, step)
+        self._show(lambda board: board.add_image(name, image, step))
 
     def close(self) -> None:
         """Flush what TensorBoard still holds."""
-        if self.board is not None:
-            self.board.close()
+        self._show(lambda board: board.close())
+
+    def _show(self, show: Callable[[Any], None]) -> None:
+        """Give TensorBoard something; when its file cannot be written, go on without it."""
+        if self.board is None:
+            return
+        try:
+            show(self.board)
+        except OSError as error:
+            logger.warning("TensorBoard gets nothing from now on: %s", error)
+            self.board = None
+
+
+def not_finite(value: Value) -> bool:
+    """Whether a value is not finite."""
+    return isinstance(value, float) and not math.isfinite(value)
 
 
 def read_logbook(path: Path) -> list[dict[str, Value]]:
@@ -79,4 +95,7 @@ def _open_board(folder: Path, wanted: bool | None):
         if wanted:
             raise InputError("TensorBoard is not installed; pip install 'burstmamba[train]'.") from error
         return None
-    return SummaryWriter(str(folder))
+    try:
+        return SummaryWriter(str(folder))
+    except OSError as error:
+        raise InputError(f"TensorBoard cannot write to {folder}: {error.strerror}.") from error

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import random
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
@@ -10,9 +11,10 @@ from pathlib import Path
 from threading import Lock
 
 import torch
+from safetensors import SafetensorError
 from torch import Tensor
 
-from burstmamba.correspondence import estimate_correspondence, load_maps, save_maps
+from burstmamba.correspondence import Correspondence, estimate_correspondence, load_maps, save_maps
 from burstmamba.data.augment import augment, crop, take
 from burstmamba.data.datasets import BurstDataset
 from burstmamba.data.sample import Sample
@@ -131,10 +133,19 @@ class RecordedSource:
         if path.exists():
             return replace(sample, correspondence=load_maps(path).apply(Tensor.float))
         maps = estimate_correspondence(sample.burst(), self.data.correspondence)
-        with self.writing:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            save_maps(path, maps.apply(Tensor.half))
+        self.keep(path, maps.apply(Tensor.half))
         return replace(sample, correspondence=maps)
+
+    def keep(self, path: Path, maps: Correspondence) -> None:
+        """Write maps for the next time, whole or not at all; a full disk costs the time to estimate them again."""
+        partial = path.with_name(f".{os.getpid()}-{path.name}")  # another process may be writing the same maps
+        try:
+            with self.writing:
+                path.parent.mkdir(parents=True, exist_ok=True)
+                save_maps(partial, maps)
+                os.replace(partial, path)
+        except (OSError, SafetensorError) as error:
+            logger.warning("maps are not kept in %s: %s", path, error)
 
 
 def validation_sample(dataset: BurstDataset, source: RecordedSource, count: int, patch: int, frames: int) -> Sample:

@@ -51,6 +51,13 @@ class RunOptions:
     shard_mib: float = 15.0
     """Largest file of the export in MiB."""
 
+    def __post_init__(self) -> None:
+        for option, value in (("--minutes", self.minutes), ("--pause-after", self.pause_after)):
+            if value is not None and not value > 0:
+                raise InputError(f"{option} must be more than 0, got {value}.")
+        if not self.shard_mib >= 1:
+            raise InputError(f"--shard-mib must be at least 1, got {self.shard_mib}.")
+
 
 @dataclass(frozen=True)
 class Report:
@@ -110,6 +117,12 @@ class Run:
         self.ema = copy.deepcopy(self.model).requires_grad_(False).eval()
         self.loaded = self._resume() if options.resume else self._start()
         self.seconds_before = self.place.seconds
+        first = int(self.processes.agree([self.place.step])[0])
+        if first != self.place.step:
+            raise InputError(
+                f"process {self.processes.rank} would begin at step {self.place.step} and the first one at {first}: "
+                f"{options.out} differs between machines; share it, or copy it from the first one."
+            )
         self.logbook = Logbook(options.out, active=self.processes.first, tensorboard=options.tensorboard)
 
     def _resume(self) -> Snapshot | None:
@@ -206,33 +219,38 @@ class Run:
             self.listener(report)
 
     def validate(self) -> bool:
-        """Score the averaged weights; returns whether they are the best so far."""
+        """Score the averaged weights; returns whether they are better than those of the best checkpoint."""
         if self.validation is None:
             return False
         begun = time.monotonic()
         self.scores, picture = self.validation.score(self.ema)
         self.scored_at = self.place.step
-        write_picture(self.options.out / "pictures" / f"step-{self.place.step:08d}.png", picture)
+        try:
+            write_picture(self.options.out / "pictures" / f"step-{self.place.step:08d}.png", picture)
+        except InputError as error:
+            logger.warning("%s Training goes on without the picture.", error)
         # The last validation and the last writing must fit into what is kept back of the budget, on a busy machine too.
         self.reserve = 2.0 * (time.monotonic() - begun) + LEAST_RESERVE
         self.logbook.write("validation", self.place.step, {**asdict(self.scores), "seconds": self.seconds()})
         self.logbook.picture("validation", picture, self.place.step)
         if self.listener:
             self.listener(self.scores)
-        best = self.scores.burst > self.place.best
-        self.place.best = max(self.scores.burst, self.place.best)
-        return best
+        return self.scores.burst > self.place.best
 
     def save(self, step: TrainStep, *, best: bool = False, must: bool = False) -> None:
         """Write a checkpoint. When the disk is full the last good one stays and training goes on, unless `must`."""
         if not self.processes.first:
             return
+        earlier = self.place.best
+        if best and self.scores is not None:
+            self.place.best = self.scores.burst
         try:
             state = (self.model.state_dict(), self.ema.state_dict(), step.state())
             path = self.snapshots.write(self.place, self.recipe.to_json(), *state, best=best)
             if best:
                 save_checkpoint(self.options.out / "best.safetensors", self.ema, notes=self.notes())
         except InputError as error:
+            self.place.best = earlier
             kept = self.snapshots.files()
             last = f"the last good one is {kept[-1].name}" if kept else "there is none yet"
             message = f"no checkpoint at step {self.place.step}: {error} In {self.snapshots.folder} {last}."
@@ -244,7 +262,7 @@ class Run:
         self.logbook.write("checkpoint", self.place.step, {"file": path.name, "best": best})
 
     def finish(self, *, score: bool) -> None:
-        """Validate once more and write the weights in the forms that others read."""
+        """Write the weights in the forms that others read; validate first if the last weights were not."""
         if score and self.scored_at != self.place.step:
             self.validate()
         if self.processes.first:

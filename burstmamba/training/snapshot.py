@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import shutil
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -33,7 +34,7 @@ class Place:
     seconds: float = 0.0
     """Wall time spent on the run, over all the times it was started."""
     best: float = float("-inf")
-    """Best validation PSNR so far."""
+    """Validation PSNR of the best checkpoint so far."""
     averaged: int = 0
     """Steps that the averaged weights of a warm start already stood for."""
 
@@ -81,16 +82,24 @@ class Snapshots:
         write_atomically(path, save(tensors, metadata=metadata))
         if best:
             self._mark_best(path)
-        for old in self.files()[: -self.keep]:
+        # Files that a killed process left half written go as well.
+        for old in (*self.files()[: -self.keep], *self.folder.glob(".*.part")):
             old.unlink(missing_ok=True)
         return path
 
     def _mark_best(self, path: Path) -> None:
-        """Give the checkpoint a second name; a link costs no space."""
+        """Give the checkpoint a second name: a link, which costs no space, or a copy where there are no links."""
         partial = self.folder / f".best.{os.getpid()}.part"
         partial.unlink(missing_ok=True)
-        os.link(path, partial)
-        os.replace(partial, self.folder / "best.safetensors")
+        try:
+            try:
+                os.link(path, partial)
+            except OSError:
+                shutil.copyfile(path, partial)
+            os.replace(partial, self.folder / "best.safetensors")
+        except OSError as error:
+            partial.unlink(missing_ok=True)
+            raise InputError(f"cannot mark {path} as the best: {error.strerror}.") from error
 
     def latest(self) -> Snapshot | None:
         """The newest checkpoint that can be read, or None when there is none at all."""

@@ -68,8 +68,10 @@ def train_phase(run: Run, source: Source, interruption: Interruption) -> bool:
             continue
         look.take(step, rate)
         stop_if_broken(run, look, source, step)
-        if run.processes.any(interruption.signal is not None) or run.must_pause():
+        if run.processes.any(interruption.signal is not None or run.must_pause()):
             run.save(step, must=True)
+            if interruption.signal is None:
+                score_last(run, step)
             return False
         regular = place.step % run.recipe.validation.every == 0
         best = (regular or look.first_validation_due()) and run.validate() and regular
@@ -81,7 +83,15 @@ def train_phase(run: Run, source: Source, interruption: Interruption) -> bool:
     stop_if_broken(run, look, source, step)
     place.phase, place.phase_step, place.fresh_at = place.phase + 1, 0, 0
     run.save(step, must=run.finished)
+    if run.finished and interruption.signal is None:
+        score_last(run, step)
     return True
+
+
+def score_last(run: Run, step: TrainStep) -> None:
+    """Validate what a run ends with, after it has been saved; the best may be the last."""
+    if run.scored_at != run.place.step and run.validate():
+        run.save(step, best=True)
 
 
 def build_step(run: Run, phase: Phase, source: Source) -> TrainStep:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import io
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
@@ -11,6 +11,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
+from burstmamba.checkpoint import write_atomically
 from burstmamba.correspondence.field import Correspondence
 from burstmamba.data.sample import Sample
 from burstmamba.model.base_image import base_image
@@ -99,11 +100,7 @@ def write_picture(path: Path, image: Tensor) -> None:
     """Write (3, h, w) in [0, 1] as PNG, whole or not at all."""
     from PIL import Image
 
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     pixels = (image.clamp(0, 1) * 255 + 0.5).to(torch.uint8).permute(1, 2, 0).numpy()
-    try:
-        Image.fromarray(pixels).save(partial, format="PNG")
-        os.replace(partial, path)
-    finally:
-        partial.unlink(missing_ok=True)
+    content = io.BytesIO()
+    Image.fromarray(pixels).save(content, format="PNG")
+    write_atomically(path, content.getvalue())

@@ -127,6 +127,9 @@ def test_ctrl_c_writes_a_checkpoint(tmp_path):
         (["train", "open-rgb", "--set", "phases.bach=2"], "Did you mean phases.batch?"),
         (["train", "tiny", "--device", "cpu", "--warm-start", "nothing.safetensors", *["--set", "phases.patch=8"]],
          "error: no weights at nothing.safetensors"),
+        (["train", "tiny", "--minutes", "-1"], "error: --minutes must be more than 0, got -1.0."),
+        (["train", "tiny", "--pause-after", "0"], "error: --pause-after must be more than 0, got 0.0."),
+        (["train", "tiny", "--shard-mib", "0.5"], "error: --shard-mib must be at least 1, got 0.5."),
         (["plot", "nowhere"], "error: no logbook at nowhere"),
     ],
 )  # fmt: skip

@@ -9,12 +9,14 @@ from pathlib import Path
 
 import pytest
 import torch
-from training_toys import PHASE
+from training_toys import PHASE, RECIPE, ToySource
 
 from burstmamba.errors import InputError
 from burstmamba.training.logbook import read_logbook
 from burstmamba.training.processes import Processes
+from burstmamba.training.run import Run, RunOptions
 from burstmamba.training.snapshot import read_snapshot
+from burstmamba.training.trainer import train
 
 TOYS = Path(__file__).with_name("training_toys.py")
 STEPS = 6
@@ -53,6 +55,46 @@ def test_a_process_that_dies_stops_the_others(tmp_path):
     result = torchrun(2, str(tmp_path), "12")
     assert result.returncode == 0, result.stderr
     assert (tmp_path / "checkpoints" / "step-00000012.safetensors").exists()
+
+
+class Alone(Processes):
+    """One of two processes, the other one played: it is at `step`, and agrees to everything else."""
+
+    step: float | None = None
+
+    def agree(self, values):
+        return values if self.step is None else [self.step]
+
+    def average(self, tensors):
+        """The other one's are the same."""
+
+    def any(self, flag):
+        asked.append(flag)
+        return flag
+
+
+asked: list[bool] = []
+
+
+def alone(out, step=None, **options):
+    processes = Alone(0, 2)
+    object.__setattr__(processes, "step", step)
+    settings = RunOptions(out=out, tensorboard=False, **options)
+    return Run(RECIPE, settings, None, torch.device("cpu"), processes=processes)
+
+
+def test_processes_pause_together(tmp_path):
+    """What a process keeps back for validating is its own affair, so the others are asked before it pauses."""
+    asked.clear()
+    run = alone(tmp_path, pause_after=0.01)
+    assert not train(run, ToySource(0, run.processes)).finished and asked == [True]
+
+
+def test_processes_begin_at_the_same_step(tmp_path):
+    with pytest.raises(
+        InputError, match=r"would begin at step 0 and the first one at 300: .* differs between machines"
+    ):
+        alone(tmp_path, step=300.0)
 
 
 def test_shares_cover_the_batch_without_overlap():
