@@ -1,5 +1,7 @@
 """Lens and pixel: closed forms and the slow way of doing it."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -43,6 +45,17 @@ def test_kernels_have_their_widths():
     ramp = torch.arange(-8, 9.0)
     assert (kernel.sum(0) * ramp**2).sum() == pytest.approx(1.5**2, rel=1e-3)
     assert (kernel.sum(1) * ramp**2).sum() == pytest.approx(0.9**2, rel=1e-3)
+
+
+def test_lenses_are_anisotropic_within_their_range():
+    config = replace(synthesis_preset("handheld-rgb"), lens_blur=(0.9, 1.2))  # wide enough for moments on a pixel grid
+    kernels = lens_kernels(Dice(torch.Generator().manual_seed(0), torch.device("cpu")), 200, config)
+    half = kernels.shape[-1] // 2
+    ramp = torch.arange(-half, half + 1.0)
+    xx, yy = (kernels.sum(1) * ramp**2).sum(1), (kernels.sum(2) * ramp**2).sum(1)
+    xy = (kernels * ramp[:, None] * ramp).sum((1, 2))
+    major, minor = torch.linalg.eigvalsh(torch.stack((xx, xy, xy, yy), -1).view(-1, 2, 2)).sqrt().unbind(-1)[::-1]
+    assert 1.25 < (major / minor).max() < 1.31 and (major * minor).sqrt().max() < 1.21
 
 
 def test_each_image_has_its_own_kernel():
