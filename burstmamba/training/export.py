@@ -16,6 +16,7 @@ from burstmamba.checkpoint import WEIGHTS, read_checkpoint, shipped_models, writ
 from burstmamba.errors import InputError
 from burstmamba.model.burstmamba import BurstMamba
 from burstmamba.model.config import ModelConfig
+from burstmamba.training.snapshot import is_snapshot, read_snapshot
 
 MIB = 1 << 20
 DTYPES = {"fp16": torch.float16, "bf16": torch.bfloat16, "fp32": torch.float32}
@@ -91,9 +92,13 @@ def _split(tensors: dict[str, Tensor], limit: int) -> list[dict[str, Tensor]]:
 
 
 def read_weights(path: Path) -> Weights:
-    """Read an export (its folder, or one of its shards), a checkpoint, or a shipped model by name."""
+    """Read an export (its folder, or one of its shards), weights, a run's checkpoint, or a shipped model by name."""
     if not path.exists() and path.name in shipped_models():
         path = WEIGHTS / f"{path.name}.safetensors"
+    if path.is_file() and is_snapshot(path):
+        found = read_snapshot(path)
+        config = ModelConfig.from_json(json.dumps(json.loads(found.recipe)["model"]))
+        return Weights(config, found.model, found.ema, {"steps": str(found.place.step)})
     if path.is_file() and not path.name.startswith("shard-"):
         file = read_checkpoint(path)
         weights = {name: tensor.float() for name, tensor in file.weights.items()}

@@ -41,7 +41,7 @@ class RunOptions:
     """Stop after this many minutes of this start, to go on later with `resume`."""
     resume: bool = False
     warm_start: Path | None = None
-    """Begin with these weights instead of random ones: a file, an export's folder, or the name of a shipped model."""
+    """Begin with these weights, not random ones: a file, a checkpoint, an export's folder or a shipped model's name."""
     start_at: float = 0.0
     """Share of the schedule that counts as done, for a warm start in the middle of a longer run."""
     graphs: bool | None = None

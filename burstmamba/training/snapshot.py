@@ -19,6 +19,8 @@ from burstmamba.errors import InputError
 
 logger = logging.getLogger(__name__)
 
+FORMAT = "burstmamba-run"
+
 
 @dataclass
 class Place:
@@ -77,7 +79,7 @@ class Snapshots:
             for part, named in parts.items()
             for name, tensor in named.items()
         }
-        metadata = {"format": "burstmamba-run", "place": json.dumps(asdict(place)), "recipe": recipe}
+        metadata = {"format": FORMAT, "place": json.dumps(asdict(place)), "recipe": recipe}
         path = self.folder / f"step-{place.step:08d}.safetensors"
         write_atomically(path, save(tensors, metadata=metadata))
         if best:
@@ -112,6 +114,15 @@ class Snapshots:
         if files:
             raise InputError(f"none of the {len(files)} checkpoints in {self.folder} can be read; start a new run.")
         return None
+
+
+def is_snapshot(path: Path) -> bool:
+    """Whether a file is a checkpoint of a run, rather than weights alone."""
+    try:
+        with safe_open(path, framework="pt") as file:
+            return (file.metadata() or {}).get("format") == FORMAT
+    except (SafetensorError, OSError):
+        return False
 
 
 def read_snapshot(path: Path) -> Snapshot:

@@ -62,6 +62,7 @@ def test_docstring_commands_at_tiny_size(tmp_path):
         result = run(*arguments, *settings, "--device", "cpu", cwd=tmp_path)
         assert result.returncode == 0, result.stderr
         assert "finished: " in result.stdout and "PSNR L=1" in result.stderr
+        assert re.search(r"complete step 3 · loss 0\.\d+ · [\d.]+ steps/s .* 100.0 % .* left 0:00:00", result.stderr)
         model = load_checkpoint(tmp_path / arguments[arguments.index("--out") + 1] / "weights.safetensors")
         assert model.config.channels == 6
     result = run("plot", "runs/tiny", "runs/open-rgb", "-o", "curves.png", "--over", "minutes", cwd=tmp_path)

@@ -47,6 +47,15 @@ def test_warm_start_begins_where_the_export_ended(tmp_path):
     toy_train(tmp_path / "third", recipe, warm_start=tmp_path / "first" / "weights.safetensors", start_at=0.95)
 
 
+def test_warm_start_from_a_checkpoint_of_a_run(tmp_path):
+    """A run that was killed has no export: its last checkpoint will do, trained and averaged weights to the bit."""
+    first, _ = toy_train(tmp_path / "first")
+    run = toy_run(tmp_path / "second", warm_start=tmp_path / "first" / "checkpoints" / "step-00000008.safetensors")
+    for ours, theirs in ((run.model, first.model), (run.ema, first.ema)):
+        assert all(torch.equal(ours.state_dict()[name], value) for name, value in theirs.state_dict().items())
+    assert run.place.step == 0
+
+
 def test_warm_start_of_a_complete_model_from_a_single_image_one(tmp_path):
     torch.manual_seed(1)
     single = BurstMamba(MODEL.single())

@@ -100,6 +100,13 @@ def test_keeps_the_last_and_the_best(tmp_path):
     assert best.best == run.place.best and best.step == (4, 8)[scored.index(max(scored))]
 
 
+def test_checkpoints_by_wall_time(tmp_path):
+    """At every look that comes late enough, whatever the step."""
+    toy_train(tmp_path, replace(RECIPE, save_steps=1000, save_minutes=0.0, keep=10))
+    names = sorted(path.stem for path in (tmp_path / "checkpoints").glob("step-*"))
+    assert names == [f"step-{step:08d}" for step in (1, 2, 3, 4, 6, 8)]
+
+
 def test_full_disk_keeps_the_last_good_file(tmp_path, monkeypatch):
     """No room in the middle: training goes on; no room at the end: one sentence. The old file is untouched."""
     run = toy_run(tmp_path, validate=False)
