@@ -54,6 +54,8 @@ def build_page(models: list[str] | None = None, device: str = "cpu", limits: Upl
     if not models:
         raise InputError("no model is shipped with this package; give one with --model FILE.safetensors.")
     page = Page(models, device, limits)
+    for name in models:
+        page.load(name)  # a wrong name is said now, not to a visitor who has waited for the alignment
     with gr.Blocks(title="BurstMamba", analytics_enabled=False, delete_cache=(600, 3600)) as blocks:
         session = gr.State(None, time_to_live=3600, delete_callback=lambda held: held and held.close())
         gr.Markdown(INTRO)

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from burstmamba.errors import InputError
 from burstmamba.files.grouping import group_bursts
+from burstmamba.files.saving import FORMATS
 from burstmamba.restoration.job import JobReport, JobSettings, run_job
 
 log = logging.getLogger(__name__)
@@ -43,6 +44,8 @@ def plan_batch(folder: str | Path, output: str | Path, ending: str = ".png") -> 
     OUTPUT may lie inside the folder: what is there is no burst.
     """
     output = Path(output)
+    if ending.lower() not in FORMATS:
+        raise InputError(f"the format must be one of {', '.join(name[1:] for name in FORMATS)}, got {ending[1:]!r}.")
     if output.exists() and not output.is_dir():
         raise InputError(f"{output} is a file; with --each the output is a folder.")
     if output.resolve() == Path(folder).resolve():

@@ -125,9 +125,11 @@ def test_a_failing_job_leaves_a_page_that_works(session, monkeypatch):
     assert "no memory left" in last[2] and last[3].interactive and not last[4].interactive
 
 
-def test_everything_that_computes_waits_in_one_queue():
+def test_the_page_knows_its_models_and_has_one_queue():
     from burstmamba.app.layout import build_page
 
+    with pytest.raises(InputError, match="no model 'nonsense'"):
+        build_page(["nonsense"])
     page = build_page(["light"])
     computing = [function for function in page.fns.values() if function.queue]
     assert len(computing) > 5 and {function.concurrency_id for function in computing} == {"work"}

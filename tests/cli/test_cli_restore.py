@@ -77,6 +77,7 @@ MISTAKES = {
     "each onto itself": ("--each burst -o burst", "would lie among the frames of burst; name another folder with -o."),
     "compared onto itself": ("good.jpg -o out.png --compare ./out.png", "cannot be the picture and the comparison"),
     "dry run onto a file": ("good.jpg -o good.jpg --dry-run", "good.jpg exists already"),
+    "each in no format": ("--each burst -o out --format gif", "the format must be one of png, tif, tiff, jpg"),
     "no workers": ("--each burst -o out --workers 0", "workers must be at least 1, got 0."),
 }
 
