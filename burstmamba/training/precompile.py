@@ -58,7 +58,7 @@ def start(recipe: Recipe, example: Inputs, part: str, device: torch.device) -> s
     return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
 
-def compile_blocks(model: BurstMamba, kinds: tuple[type[torch.nn.Module], ...] = (Block, BurstStage)) -> None:
+def compile_blocks(model: torch.nn.Module, kinds: tuple[type[torch.nn.Module], ...] = (Block, BurstStage)) -> None:
     """Fuse what lies between the matrix products and scans of each repeated block; equal blocks compile once."""
     import torch._dynamo  # two seconds that a run without a GPU need not spend
     import torch._inductor.config

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import glob
+import hashlib
 import logging
 import re
 import threading
@@ -15,6 +16,7 @@ from typing import TypeVar
 import torch
 
 from burstmamba.data.datasets import open_dataset
+from burstmamba.data.openburst_photographs import PHOTOGRAPHS
 from burstmamba.data.photographs import Album, PhotographBank, find_photographs
 from burstmamba.data.sample import Sample
 from burstmamba.errors import InputError
@@ -100,6 +102,15 @@ def in_background(make: Callable[[], T]) -> Callable[[], T]:
     return future.result
 
 
+def refuse_benchmark(paths: list[Path]) -> None:
+    """Training on what models are scored on is a mistake, and a user who copies folders makes it easily."""
+    benchmark = set(PHOTOGRAPHS.values())
+    for path in paths:
+        with path.open("rb") as file:
+            if hashlib.file_digest(file, "sha256").hexdigest() in benchmark:
+                raise InputError(f"{path} is a photograph of OpenBurst, on which models are scored; leave it out.")
+
+
 def open_photographs(
     recipe: Recipe,
     train: list[Path],
@@ -119,7 +130,7 @@ def open_photographs(
     smallest = max(synthesis.source_size(phase.patch) for phase in recipe.phases)
     held_size = synthesis.source_size(wanted.patch)
     for folder in (*train, *val):
-        find_photographs(folder)  # a folder without any is refused now, not after the compilation
+        refuse_benchmark(find_photographs(folder))  # now, not after the compilation; so are folders without any
 
     album = in_background(lambda: Album.read(train, smallest=smallest, skip_bad=True))
     held = in_background(lambda: Album.read(val, smallest=held_size, skip_bad=True) if processes.first else None)

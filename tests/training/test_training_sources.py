@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import threading
 from dataclasses import replace
 
@@ -15,6 +16,7 @@ from burstmamba.correspondence.field import Correspondence
 from burstmamba.data.datasets import BurstDataset
 from burstmamba.data.photographs import PhotographBank
 from burstmamba.errors import InputError
+from burstmamba.training import preparation
 from burstmamba.training.leaves import draw_leaves, write_leaves
 from burstmamba.training.overrides import load_recipe, override
 from burstmamba.training.preparation import choose_device, data_folders, in_background, open_data
@@ -210,6 +212,15 @@ def test_errors_of_folders(tmp_path):
     recorded = replace(RECIPE, data=BurstFolders("realbsr-rgb"))
     with pytest.raises(InputError, match="where realbsr-rgb was unpacked"):
         open_data(recorded, [], None, tmp_path, CPU, Processes())
+
+
+def test_the_benchmark_s_photographs_are_refused(tmp_path, monkeypatch):
+    Image.new("RGB", (200, 200)).save(tmp_path / "renamed.png")
+    digest = hashlib.sha256((tmp_path / "renamed.png").read_bytes()).hexdigest()
+    monkeypatch.setitem(preparation.PHOTOGRAPHS, "0004.avif", digest)
+    recipe = replace(RECIPE, data=Photographs(RECIPE.data.synthesis))
+    with pytest.raises(InputError, match="renamed.png is a photograph of OpenBurst, on which models are scored"):
+        open_data(recipe, [str(tmp_path)], None, tmp_path, CPU, Processes())
 
 
 def test_folders_by_pattern_and_validation_beside_them(tmp_path, caplog):
