@@ -14,6 +14,7 @@ from measuring import clock, write_results
 from scan_cases import CASES, make_inputs
 
 from burstmamba.kernels.selective_scan import selective_scan
+from burstmamba.memory import keep_freed_memory
 from burstmamba.model import keyframe_stream
 from burstmamba.model.config import preset
 
@@ -24,6 +25,7 @@ def main() -> None:
     parser.add_argument("--reference", action="store_true", help="time the reference loop too")
     args = parser.parse_args()
     device = torch.device("cpu")
+    keep_freed_memory()  # as `restore` does
     check_all("cpp", device, [])
     case = next(case for case in CASES if case.name == "paper tile, 48×48")
     block = keyframe_stream.Block(preset("paper"), drop_path=0.0).eval()

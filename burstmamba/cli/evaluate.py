@@ -10,6 +10,8 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from burstmamba.memory import keep_freed_memory
+
 if TYPE_CHECKING:
     from burstmamba.evaluation.reconstruct import Method
     from burstmamba.evaluation.scores import ScoreBook
@@ -53,6 +55,8 @@ def evaluate(
     from burstmamba.evaluation.provenance import provenance
 
     device = device or default_device()
+    if device == "cpu":
+        keep_freed_memory()
     model, file = open_weights(weights, device)
     if model is not None and not model.config.burst_channels:
         burst_length = "1"  # a single-image network: further frames would change nothing

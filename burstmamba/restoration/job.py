@@ -21,6 +21,7 @@ from burstmamba.files.develop import automatic_exposure, develop
 from burstmamba.files.saving import check_size
 from burstmamba.files.shots import Shots
 from burstmamba.kernels.selective_scan import select_backend
+from burstmamba.memory import keep_freed_memory
 from burstmamba.restoration.canvas import Canvas
 from burstmamba.restoration.comparison import save_comparison
 from burstmamba.restoration.restore import Progress, Restoration
@@ -211,6 +212,8 @@ def pick_model(name: str, camera: Camera) -> str:
 def plan(burst: Burst, settings: JobSettings, report: JobReport, progress: Progress) -> Restoration:
     """Choose model and device, align, lay out the windows."""
     device = pick_device(settings.device)
+    if device.type == "cpu":
+        keep_freed_memory()
     name = pick_model(settings.model, burst.camera)
     start = time.perf_counter()
     model = load_model(name, device)

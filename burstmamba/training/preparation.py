@@ -20,6 +20,7 @@ from burstmamba.data.openburst_photographs import PHOTOGRAPHS
 from burstmamba.data.photographs import Album, PhotographBank, find_photographs
 from burstmamba.data.sample import Sample
 from burstmamba.errors import InputError
+from burstmamba.memory import keep_freed_memory
 from burstmamba.synthesis import synthesize_burst
 from burstmamba.training.chance import seed_of
 from burstmamba.training.leaves import write_leaves
@@ -226,6 +227,8 @@ def run_recipe(
             torch.cuda.set_device(place)
             torch.backends.cudnn.benchmark = True
             torch.set_float32_matmul_precision("high")
+        else:
+            keep_freed_memory()
         source, validation = open_data(recipe, data, val, options.out, place, processes, graphs=options.graphs)
         run = Run(recipe, options, validation, place, processes=processes, started=started, listener=listener)
         return train(run, source)
