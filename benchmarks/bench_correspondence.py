@@ -155,7 +155,7 @@ def opencv_ecc(scenes: list[Scene]) -> dict[str, object]:
         criteria = (cv2.TERM_CRITERIA_EPS | cv2.TERM_CRITERIA_COUNT, 100, 1e-6)
         try:
             return cv2.findTransformECC(keyframe, frame, start, cv2.MOTION_HOMOGRAPHY, criteria, None, 5)[1]
-        except cv2.error:
+        except cv2.error:  # it did not converge: counted as a failure
             return None
 
     return _baseline(scenes, one)

@@ -7,11 +7,10 @@ machine only ever adds time. Writes results/growth_DEVICE.json with the R² of s
 from __future__ import annotations
 
 import argparse
-import statistics
 import time
 
 import torch
-from measuring import write_results
+from measuring import straightness, write_results
 
 from burstmamba.correspondence.field import Correspondence
 from burstmamba.memory import keep_freed_memory
@@ -47,8 +46,8 @@ def main() -> None:
     rows: list[dict] = [{"side": s, "length": l, "seconds": round(t, 4)} for (s, l), t in fastest.items()]
     area = [float(side * side) for side in SIDES], [fastest[side, LENGTH] for side in SIDES]
     length = [float(n) for n in LENGTHS], [fastest[SIDE, n] for n in LENGTHS]
-    rows.append({"straight_in_area": statistics.correlation(*area) ** 2})
-    rows.append({"straight_in_length": statistics.correlation(*length) ** 2})
+    rows.append({"straight_in_area": straightness(*area)})
+    rows.append({"straight_in_length": straightness(*length)})
     for row in rows:
         print(row)
     print(write_results(f"growth_{device.type}", device, rows))

@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import argparse
 import copy
-import statistics
 import time
 from dataclasses import dataclass
 
 import torch
-from measuring import summary, timed, write_results
+from measuring import straightness, summary, timed, write_results
 
 from burstmamba.correspondence.field import Correspondence
 from burstmamba.model.burstmamba import BurstMamba
@@ -103,11 +102,6 @@ def time_window(model: str, side: int, length: int, device: torch.device) -> dic
     inputs = make_inputs(model, 1, side, length, device)
     time_of = timed(lambda: runner(inputs.frames, inputs.correspondence), device, graph=False)
     return {"model": model, "side": side, "length": length, "window": time_of}
-
-
-def straightness(xs: list[float], ys: list[float]) -> float:
-    """R² of a straight line through the points."""
-    return statistics.correlation(xs, ys) ** 2
 
 
 def main() -> None:

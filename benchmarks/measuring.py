@@ -130,3 +130,8 @@ def write_results(name: str, device: torch.device, rows: list[dict]) -> Path:
     temporary.write_text(text + "\n")
     os.replace(temporary, path)
     return path
+
+
+def straightness(xs: list[float], ys: list[float]) -> float:
+    """R² of a straight line through the points."""
+    return statistics.correlation(xs, ys) ** 2

@@ -82,5 +82,5 @@ def version_of(package: str) -> str:
         try:
             return importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:
-            continue
+            continue  # perhaps under the next name
     return "not installed"

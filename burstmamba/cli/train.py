@@ -17,7 +17,7 @@ def program_start() -> float:
     try:
         ticks = int(Path("/proc/self/stat").read_text().rsplit(")", 1)[1].split()[19])
         age = float(Path("/proc/uptime").read_text().split()[0]) - ticks / os.sysconf("SC_CLK_TCK")
-    except (OSError, ValueError, IndexError):
+    except (OSError, ValueError, IndexError):  # a system without /proc
         return STARTED
     return time.monotonic() - age
 

@@ -83,7 +83,7 @@ def decode_all(paths: Sequence[Path | str], processes: int | None = None) -> lis
             while True:
                 number = waiting.get_nowait()
                 results[number] = worker.decode(paths[number])
-        except Empty:
+        except Empty:  # all photographs are taken
             worker.close()
 
     # Daemons: a run that is stopped does not wait for photographs that nobody needs any more.
@@ -135,13 +135,13 @@ class Worker:
         """End the process."""
         try:
             self.process.communicate()
-        except (OSError, ValueError):
+        except (OSError, ValueError):  # its pipe is gone already
             self.process.wait()
 
 
 def _read_array(stream: IO[bytes], shape: tuple[int, ...], kind: type) -> np.ndarray:
     array = np.empty(shape, kind)
-    if array.size and stream.readinto(memoryview(array).cast("B")) != array.nbytes:  # type: ignore[attr-defined]
+    if array.size and stream.readinto(memoryview(array).cast("B")) != array.nbytes:  # type: ignore[attr-defined] (pipes have it)
         raise ValueError("the answer is cut short")
     return array
 

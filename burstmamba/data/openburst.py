@@ -5,7 +5,6 @@ Frames are rendered here at high resolution, one by one: slower than `synthesize
 
 from __future__ import annotations
 
-import hashlib
 import math
 import re
 import zlib
@@ -16,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from burstmamba.data.openburst_photographs import PHOTOGRAPHS
+from burstmamba.data.openburst_photographs import PHOTOGRAPHS, digest
 from burstmamba.data.photographs import check_distinct, find_photographs, photograph_tensor
 from burstmamba.data.sample import Sample
 from burstmamba.errors import InputError
@@ -70,7 +69,7 @@ class OpenBurst:
 
     def unofficial(self) -> tuple[str, ...]:
         """Why scores on these photographs are not the published benchmark's; empty when they are."""
-        found = {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in self.photographs}
+        found = {path.name: digest(path) for path in self.photographs}
         reasons = [f"{name} is missing" for name in PHOTOGRAPHS if name not in found]
         reasons += [f"{name} is not one of its photographs" for name in found if name not in PHOTOGRAPHS]
         reasons += [f"{name} has other contents" for name, h in found.items() if PHOTOGRAPHS.get(name, h) != h]

@@ -1,5 +1,8 @@
 """The photographs of OpenBurst, by the SHA-256 of their files."""
 
+import hashlib
+from pathlib import Path
+
 PHOTOGRAPHS = {
     "0004.avif": "0e60aa27a29cc9514d7472e7fb8c70caf96f397bb208b90a12692ec352135091",
     "0018.avif": "b8d7318eb022bf0ed8d04c70d6ee22586a0d3ead0ac0f9dd06697b6292757079",
@@ -42,3 +45,9 @@ PHOTOGRAPHS = {
     "0445.avif": "3dc9bab3bf233b0b24de3b79094f22bd80a684e6c40f3f644ecc06e12792fcd5",
     "0456.avif": "dd1b8a522e118fe8efa62efeb2cb72d4f8a370cb0bca3ac0d846fe19b4557e5b",
 }
+
+
+def digest(path: Path) -> str:
+    """The SHA-256 of a file."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -96,7 +96,8 @@ class Album:
             elif min(decoded.pixels.shape[:2]) >= smallest:
                 kept.append((path, decoded))
         if not kept:
-            raise InputError(f"no usable photograph of at least {smallest}×{smallest} pixels in {folders}.")
+            places = ", ".join(map(str, folders))
+            raise InputError(f"no usable photograph of at least {smallest}×{smallest} pixels in {places}.")
         if len(kept) < len(paths):
             log.warning("%d of %d photographs left out: unreadable or too small", len(paths) - len(kept), len(paths))
         return cls(

@@ -75,7 +75,7 @@ def write_whole(path: Path, data: bytes) -> None:
             stream.write(data)
         os.chmod(temporary, 0o644)
         os.replace(temporary, path)
-    except BaseException:
+    except BaseException:  # Ctrl-C, too, leaves no half file
         os.unlink(temporary)
         raise
 

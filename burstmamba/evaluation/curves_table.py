@@ -16,7 +16,7 @@ def length_differences(book: ScoreBook) -> list[str]:
         for rules in book.distinct("protocol"):
             try:
                 rows = length_scores(book, subset, rules)
-            except InputError:
+            except InputError:  # no two lengths were scored there
                 continue
             for (_, shorter), (_, longer) in pairwise(rows.items()):
                 difference = book.difference(subset, longer, shorter, rules)

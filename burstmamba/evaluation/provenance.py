@@ -44,7 +44,7 @@ def code_commit() -> str:
     try:
         commit = git("rev-parse", "--short=10", "HEAD")
         return commit + ("-dirty" if git("status", "--porcelain", "--untracked-files=no", ".") else "")
-    except (OSError, subprocess.CalledProcessError):
+    except (OSError, subprocess.CalledProcessError):  # no git, or no repository
         return os.environ.get("BURSTMAMBA_COMMIT", f"release {burstmamba.__version__}")
 
 

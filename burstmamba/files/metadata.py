@@ -96,8 +96,8 @@ def exposure_of(seconds: object, iso: object, f_number: object) -> float | None:
 
 def _positive(value: object) -> float | None:
     try:
-        number = float(value[0] if isinstance(value, tuple) else value)  # type: ignore[arg-type]
-    except (TypeError, ValueError, ZeroDivisionError, IndexError):
+        number = float(value[0] if isinstance(value, tuple) else value)  # type: ignore[arg-type] (caught below)
+    except (TypeError, ValueError, ZeroDivisionError, IndexError):  # cameras write all kinds of nonsense
         return None
     return number if math.isfinite(number) and number > 0 else None
 
@@ -130,7 +130,7 @@ def _writable(tag: int, value: object) -> object | None:
 def _time(text: object, fraction: object) -> datetime | None:
     try:
         time = datetime.strptime(str(text).strip("\0 "), "%Y:%m:%d %H:%M:%S")
-    except ValueError:
+    except ValueError:  # as above
         return None
     digits = str(fraction or "").strip("\0 ")
     return time.replace(microsecond=int(float(f"0.{digits}") * 1e6)) if digits.isdigit() else time

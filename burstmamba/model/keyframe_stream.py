@@ -19,6 +19,11 @@ def convolve(convolution: nn.Module, tokens: Tensor) -> Tensor:
     return convolution(tokens.permute(0, 3, 1, 2)).permute(0, 2, 3, 1)
 
 
+def channels_last(network: nn.Module) -> nn.Module:
+    """The network with its convolutions' weights in the order of its tokens, which is what a GPU wants."""
+    return network.to(memory_format=torch.channels_last)  # pyright: ignore[reportCallIssue] (torch's stubs lack it)
+
+
 class PaddedConvolution(nn.Conv2d):
     """A 3×3 convolution whose channels are filled up to multiples of 8 while it is compiled for a GPU.
 
@@ -83,7 +88,7 @@ class SelectiveScan2d(nn.Module):
             with torch.autocast("cuda", enabled=False):
                 weight = torch.cat((self.delta_weight @ self.condition[:, :rank], self.condition[:, rank:]), dim=1)
             selection = F.linear(x, weight.flatten(0, 1)).unflatten(-1, (len(PATHS), -1)).permute(0, 3, 1, 2, 4)
-            return selection.split((x.shape[-1], n, n), dim=-1)  # pyright: ignore[reportReturnType]
+            return selection.split((x.shape[-1], n, n), dim=-1)  # pyright: ignore[reportReturnType] (three parts)
         selection = F.linear(x, self.condition.flatten(0, 1)).unflatten(-1, (len(PATHS), -1)).permute(0, 3, 1, 2, 4)
         low, B, C = selection.split(self.splits, dim=-1)
         return torch.einsum("bkhwr,kdr->bkhwd", low, self.delta_weight), B, C

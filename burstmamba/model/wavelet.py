@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cache
 
 import torch
@@ -44,8 +45,12 @@ def project_subbands(tokens: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     """
     tokens = _made_even(tokens)
     n, h, w, c = tokens.shape
-    across = torch.matmul(_quad_matrix(w, tokens), tokens)  # (n, h, w/2 · 4, c): band and parity of every column
-    down = torch.matmul(_quad_matrix(h, tokens), across.flatten(2)).view(n, h // 2, 4, w // 2, 4, c)
+    across = torch.matmul(
+        _quad_matrix(w, tokens.dtype, tokens.device), tokens
+    )  # (n, h, w/2 · 4, c): band and parity of every column
+    down = torch.matmul(_quad_matrix(h, tokens.dtype, tokens.device), across.flatten(2)).view(
+        n, h // 2, 4, w // 2, 4, c
+    )
     quads = down.transpose(2, 3).reshape(n, h // 2, w // 2, 16 * c)
     return F.linear(quads, quad_weight(weight).to(quads.dtype), bias)
 
@@ -71,15 +76,8 @@ def resize_twice(tokens: Tensor) -> Tensor:
 def resize_by_matrix(tokens: Tensor) -> Tensor:
     """The same as `resize_twice`; its gradient needs no scattered additions."""
     n, h, w, c = tokens.shape
-    across = torch.matmul(_resize_matrix(w, tokens), tokens)
-    return torch.matmul(_resize_matrix(h, tokens), across.flatten(2)).view(n, 2 * h, 2 * w, c)
-
-
-def _resize_matrix(size: int, like: Tensor) -> Tensor:
-    """(2·size, size): ¾ of the nearest sample and ¼ of the next."""
-    place, target = torch.arange(size, device=like.device), torch.arange(2 * size, device=like.device)[:, None]
-    near, far = target // 2, (target // 2 + target % 2 * 2 - 1).clamp(0, size - 1)
-    return 0.75 * (near == place).to(like.dtype) + 0.25 * (far == place).to(like.dtype)
+    across = torch.matmul(_resize_matrix(w, tokens.dtype, tokens.device), tokens)
+    return torch.matmul(_resize_matrix(h, tokens.dtype, tokens.device), across.flatten(2)).view(n, 2 * h, 2 * w, c)
 
 
 def _made_even(tokens: Tensor) -> Tensor:
@@ -90,12 +88,6 @@ def _made_even(tokens: Tensor) -> Tensor:
     if w % 2:
         tokens = torch.cat((tokens, tokens[:, :, -1:]), dim=2)
     return tokens
-
-
-def _quad_matrix(size: int, like: Tensor) -> Tensor:
-    """(2·size, size): both filters along an axis; for each half-resolution sample low even, odd, high even, odd."""
-    filters = torch.stack([_filter_matrix(taps, size, like) for taps in (LOW, HIGH)])
-    return filters.unflatten(1, (size // 2, 2)).transpose(0, 1).flatten(0, 2)
 
 
 def _quads_to_complex(band: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -111,7 +103,9 @@ def _split_bands(tokens: Tensor, axis: int) -> Tensor:
     size = tokens.shape[axis]
     if size > MATRIX_UP_TO and not tokens.is_cuda:
         return torch.stack([_convolve(tokens, taps, axis) for taps in (LOW, HIGH)], dim=axis)
-    matrix = torch.cat([_filter_matrix(taps, size, tokens) for taps in (LOW, HIGH)])  # (2·size, size)
+    matrix = torch.cat(
+        [_filter_matrix(taps, size, tokens.dtype, tokens.device) for taps in (LOW, HIGH)]
+    )  # (2·size, size)
     if axis == 2:
         return torch.matmul(matrix, tokens).unflatten(2, (2, size))
     return torch.matmul(matrix, tokens.flatten(2)).unflatten(2, tokens.shape[2:]).unflatten(1, (2, size))
@@ -133,13 +127,20 @@ def _symmetric_index(position: Tensor, size: int) -> Tensor:
     return torch.where(position < size, position, 2 * size - 1 - position)
 
 
-def _filter_matrix(taps: tuple[float, ...], size: int, like: Tensor) -> Tensor:
-    """(size, size): filtering with symmetric borders as one matrix, made on the device of `like`."""
-    make = _make_matrix if torch.compiler.is_compiling() else _make_matrix_once
-    return make(taps, size, like.dtype, like.device)
+def once(make: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """Make a constant once for each set of arguments; what is compiled makes it in the compiler's own way."""
+
+    @cache
+    def keep(*arguments: object) -> Tensor:
+        with torch.inference_mode(False):  # or training could not use it later
+            return make(*arguments)
+
+    return lambda *arguments: (make if torch.compiler.is_compiling() else keep)(*arguments)
 
 
-def _make_matrix(taps: tuple[float, ...], size: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+@once
+def _filter_matrix(taps: tuple[float, ...], size: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+    """(size, size): filtering with symmetric borders as one matrix."""
     position = torch.arange(size, device=device)
     matrix = torch.zeros(size, size, dtype=torch.promote_types(dtype, torch.float32), device=device)
     for k, tap in enumerate(taps):
@@ -148,7 +149,16 @@ def _make_matrix(taps: tuple[float, ...], size: int, dtype: torch.dtype, device:
     return matrix.to(dtype)
 
 
-@cache
-def _make_matrix_once(taps: tuple[float, ...], size: int, dtype: torch.dtype, device: torch.device) -> Tensor:
-    with torch.inference_mode(False):  # or training could not use it later
-        return _make_matrix(taps, size, dtype, device)
+@once
+def _quad_matrix(size: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+    """(2·size, size): both filters along an axis; for each half-resolution sample low even, odd, high even, odd."""
+    filters = torch.stack([_filter_matrix(taps, size, dtype, device) for taps in (LOW, HIGH)])
+    return filters.unflatten(1, (size // 2, 2)).transpose(0, 1).flatten(0, 2)
+
+
+@once
+def _resize_matrix(size: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+    """(2·size, size): ¾ of the nearest sample and ¼ of the next."""
+    place, target = torch.arange(size, device=device), torch.arange(2 * size, device=device)[:, None]
+    near, far = target // 2, (target // 2 + target % 2 * 2 - 1).clamp(0, size - 1)
+    return 0.75 * (near == place).to(dtype) + 0.25 * (far == place).to(dtype)

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from burstmamba.correspondence.field import Correspondence
 from burstmamba.model.config import ModelConfig
+from burstmamba.model.keyframe_stream import channels_last
 from burstmamba.restoration.tiles import SMALLEST_TILE
 
 LARGEST_TILE = {"cpu": 256, "cuda": 512}
@@ -97,7 +98,7 @@ def in_half(model: nn.Module) -> nn.Module:
     for module in model.modules():
         if isinstance(module, nn.Linear | nn.Conv2d) and getattr(module, "kernel_size", None) != (1, 1):
             module.to(torch.bfloat16)  # 1×1: channel attention, which sums in float32
-    return model.to(memory_format=torch.channels_last)  # pyright: ignore[reportCallIssue]
+    return channels_last(model)
 
 
 class Graph:

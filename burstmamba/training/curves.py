@@ -67,8 +67,8 @@ def smooth(values: list[float], weight: float = 0.1) -> list[float]:
 
 def _series(lines: list[dict[str, Value]], kind: str, key: str, over: str) -> tuple[list[float], list[float]]:
     chosen = [line for line in lines if line["kind"] == kind and _is_number(line.get(key))]
-    x = [line["step"] if over == "steps" else line["seconds"] / 60 for line in chosen]  # pyright: ignore
-    return x, [line[key] for line in chosen]  # pyright: ignore[reportReturnType]
+    x = [line["step"] if over == "steps" else line["seconds"] / 60 for line in chosen]  # pyright: ignore (numbers)
+    return x, [line[key] for line in chosen]  # pyright: ignore[reportReturnType] (numbers)
 
 
 def _is_number(value: Value) -> bool:

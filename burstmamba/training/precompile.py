@@ -7,7 +7,6 @@ processes do that work, each for one part, and this one then finds it done.
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from dataclasses import replace
@@ -16,10 +15,11 @@ import torch
 from torch import Tensor
 
 from burstmamba.correspondence.field import Correspondence
+from burstmamba.data.decoding import own_cores
 from burstmamba.model.burst_stream import BurstStage
 from burstmamba.model.burstmamba import BurstMamba
 from burstmamba.model.config import ModelConfig
-from burstmamba.model.keyframe_stream import Block
+from burstmamba.model.keyframe_stream import Block, channels_last
 from burstmamba.training.recipe import Recipe
 from burstmamba.training.step import Inputs, autocast_of
 
@@ -31,14 +31,14 @@ LONGEST = 300
 
 def precompile(recipe: Recipe, examples: list[Inputs], device: torch.device) -> None:
     """Compile for steps on such bursts, and wait; whatever fails is left for the first step, which says why."""
-    if (os.cpu_count() or 1) < FEWEST_CORES:
+    if own_cores() < FEWEST_CORES:
         return
     processes = [start(recipe, example, part, device) for example, part in parts_of(recipe.model, examples)]
     try:
         for process in processes:
             process.wait(LONGEST)
     except subprocess.TimeoutExpired:
-        pass
+        pass  # this process compiles the rest itself
     finally:
         for process in processes:
             process.kill()
@@ -77,7 +77,7 @@ def compile_part(config: ModelConfig, precision: str, part: str, device: torch.d
     correspondence = Correspondence(*maps) if maps else None
     if part == "keyframe":
         frames, correspondence = frames[:, :1], None
-    model = BurstMamba(replace(config, blocks=(1,))).to(device).to(memory_format=torch.channels_last)  # pyright: ignore[reportCallIssue]
+    model = channels_last(BurstMamba(replace(config, blocks=(1,))).to(device))
     compile_blocks(model, (Block,) if part == "keyframe" else (BurstStage,))
     with autocast_of(precision, device):
         output: Tensor = model(frames, correspondence)

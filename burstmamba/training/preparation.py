@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import glob
-import hashlib
 import logging
 import re
 import threading
@@ -16,7 +15,7 @@ from typing import TypeVar
 import torch
 
 from burstmamba.data.datasets import open_dataset
-from burstmamba.data.openburst_photographs import PHOTOGRAPHS
+from burstmamba.data.openburst_photographs import PHOTOGRAPHS, digest
 from burstmamba.data.photographs import Album, PhotographBank, find_photographs
 from burstmamba.data.sample import Sample
 from burstmamba.errors import InputError
@@ -107,9 +106,8 @@ def refuse_benchmark(paths: list[Path]) -> None:
     """Training on what models are scored on is a mistake, and a user who copies folders makes it easily."""
     benchmark = set(PHOTOGRAPHS.values())
     for path in paths:
-        with path.open("rb") as file:
-            if hashlib.file_digest(file, "sha256").hexdigest() in benchmark:
-                raise InputError(f"{path} is a photograph of OpenBurst, on which models are scored; leave it out.")
+        if digest(path) in benchmark:
+            raise InputError(f"{path} is a photograph of OpenBurst, on which models are scored; leave it out.")
 
 
 def open_photographs(

@@ -14,6 +14,7 @@ import torch
 from burstmamba.checkpoint import save_checkpoint, write_atomically
 from burstmamba.errors import InputError
 from burstmamba.model.burstmamba import BurstMamba
+from burstmamba.model.keyframe_stream import channels_last
 from burstmamba.training.chance import seed_of
 from burstmamba.training.export import export_weights, warm_start
 from burstmamba.training.logbook import Logbook
@@ -112,7 +113,7 @@ class Run:
         torch.manual_seed(seed_of(recipe.seed, "weights"))
         self.model = BurstMamba(recipe.model).to(device)
         if device.type == "cuda":
-            self.model.to(memory_format=torch.channels_last)  # pyright: ignore[reportCallIssue]
+            channels_last(self.model)
         self.model.recompute_stages = recipe.checkpoint_stages
         self.ema = copy.deepcopy(self.model).requires_grad_(False).eval()
         self.loaded = self._resume() if options.resume else self._start()

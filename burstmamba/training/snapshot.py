@@ -96,7 +96,7 @@ class Snapshots:
         try:
             try:
                 os.link(path, partial)
-            except OSError:
+            except OSError:  # a filesystem without hard links
                 shutil.copyfile(path, partial)
             os.replace(partial, self.folder / "best.safetensors")
         except OSError as error:
@@ -121,7 +121,7 @@ def is_snapshot(path: Path) -> bool:
     try:
         with safe_open(path, framework="pt") as file:
             return (file.metadata() or {}).get("format") == FORMAT
-    except (SafetensorError, OSError):
+    except (SafetensorError, OSError):  # whoever opens it next says what is wrong
         return False
 
 

@@ -11,8 +11,8 @@ import torch
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "benchmarks"))
 
-import measuring  # noqa: E402
-import table  # noqa: E402
+import measuring  # noqa: E402 (found by the path above)
+import table  # noqa: E402 (found by the path above)
 
 H200 = {"commit": "abc1234", "device": "NVIDIA H200", "torch": "2.11"}
 
@@ -91,7 +91,7 @@ def test_write_replaces_what_is_between_the_marks(tmp_path, monkeypatch):
 
 def test_a_slow_peer_is_timed_by_one_call(monkeypatch):
     calls = []
-    run = lambda: (calls.append(1), time.sleep(0.02))  # noqa: E731
+    run = lambda: (calls.append(1), time.sleep(0.02))  # noqa: E731 (a call for each time)
     assert measuring.timed_briefly(run, torch.device("cpu"))["calls"] == 3 and len(calls) == 4
     monkeypatch.setattr(measuring, "PATIENCE_S", 0.01)
     once = measuring.timed_briefly(run, torch.device("cpu"))

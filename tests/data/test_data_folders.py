@@ -45,7 +45,7 @@ def test_written_bursts_come_back(tmp_path, name):
 
 
 def test_dng_opens_in_a_raw_converter(tmp_path):
-    rawpy = pytest.importorskip("rawpy")
+    rawpy = pytest.importorskip("rawpy", reason="RAW files are read by rawpy, which is not installed")
     sample = sample_of("handheld-raw", 32)
     write_burst(tmp_path, "one", sample)
     path = tmp_path / "bursts/one/00.dng"

@@ -104,7 +104,7 @@ def test_results_survive_a_file(tmp_path):
         load_results(tmp_path / "missing.json", table)
 
 
-def test_command_scores_what_is_trained(photographs, tmp_path):  # noqa: F811
+def test_command_scores_what_is_trained(photographs, tmp_path):  # noqa: F811 (the fixture)
     torch.manual_seed(0)
     weights = tmp_path / "runs/ablation-single-s0/weights.safetensors"
     save_checkpoint(weights, BurstMamba(preset("tiny").single()), notes={"steps": "7"})
@@ -116,7 +116,7 @@ def test_command_scores_what_is_trained(photographs, tmp_path):  # noqa: F811
     assert stored[0]["rows"][0]["label"] == "single" and len(stored[0]["rows"][0]["psnr"]) == 2
 
 
-def test_mistakes(photographs, tmp_path):  # noqa: F811
+def test_mistakes(photographs, tmp_path):  # noqa: F811 (the fixture)
     with pytest.raises(InputError, match="unknown table 'speed'; the known ones are components, alignment, length"):
         ablate("speed", benchmark=photographs, out=tmp_path)
     with pytest.raises(InputError, match="no table uses the recipe 'open-rgb'"):

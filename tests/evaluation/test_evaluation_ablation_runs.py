@@ -22,7 +22,7 @@ SMALL = ("model.blocks=(1,1)", "model.channels=16", "phases.batch=1", "phases.pa
 SMALL += ("validation.bursts=1", "validation.patch=16", "threads=1", "log_every=1")
 
 
-def start(table, folder, photographs, *options):  # noqa: F811
+def start(table, folder, photographs, *options):  # noqa: F811 (the fixture)
     command = [sys.executable, "-m", "burstmamba", "ablate", table, "--benchmark", photographs, "--data", photographs]
     command += ["--val", photographs, "--out", folder, "--device", "cpu", *options]
     command += [part for setting in SMALL for part in ("--set", setting)]
@@ -41,7 +41,7 @@ def lines(run, kind):
 
 
 @pytest.mark.slow
-def test_two_processes_share_a_folder(photographs, tmp_path):  # noqa: F811
+def test_two_processes_share_a_folder(photographs, tmp_path):  # noqa: F811 (the fixture)
     """The same command twice: each trains a row, both end with tables, and the last ones are whole."""
     both = [start("split", tmp_path, photographs, "--steps", 2) for _ in range(2)]
     for code, out, err in map(finish, both):
@@ -56,7 +56,7 @@ def test_two_processes_share_a_folder(photographs, tmp_path):  # noqa: F811
 
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=["terminated", "interrupted"])
-def test_a_row_goes_on_where_it_was_stopped(photographs, tmp_path, number):  # noqa: F811
+def test_a_row_goes_on_where_it_was_stopped(photographs, tmp_path, number):  # noqa: F811 (the fixture)
     options = ("--steps", 60, "--only", "ablation-single", "--no-score")
     run, process = run_folder(tmp_path, "ablation-single", 0), start("components", tmp_path, photographs, *options)
     waiting = time.monotonic()
@@ -78,7 +78,7 @@ def test_a_row_goes_on_where_it_was_stopped(photographs, tmp_path, number):  # n
     assert not (tmp_path / "scores").exists() and "the paper's order" not in out
 
 
-def test_a_row_that_is_being_trained_is_left_alone(photographs, tmp_path, capsys):  # noqa: F811
+def test_a_row_that_is_being_trained_is_left_alone(photographs, tmp_path, capsys):  # noqa: F811 (the fixture)
     with folder_lock(run_folder(tmp_path, "ablation-single", 0), wait=False) as held:
         assert held
         ablate("components", benchmark=photographs, out=tmp_path, only="ablation-single", score=False, device="cpu")
@@ -100,7 +100,7 @@ def test_the_lock_ends_with_its_process(tmp_path):
     holder.communicate()
 
 
-def test_scores_follow_the_weights(photographs, tmp_path):  # noqa: F811
+def test_scores_follow_the_weights(photographs, tmp_path):  # noqa: F811 (the fixture)
     """A run that went on has other weights: its earlier scores are replaced. Equal weights are not scored again."""
     weights = run_folder(tmp_path, "ablation-single", 0) / "weights.safetensors"
     scores, found = tmp_path / "scores/ablation-single-s0/scores.json", []
@@ -115,7 +115,7 @@ def test_scores_follow_the_weights(photographs, tmp_path):  # noqa: F811
     assert [row["psnr"] for row in found[2]["scores"]] != [row["psnr"] for row in found[0]["scores"]]
 
 
-def test_maps_are_looked_for_once(photographs, tmp_path, monkeypatch):  # noqa: F811
+def test_maps_are_looked_for_once(photographs, tmp_path, monkeypatch):  # noqa: F811 (the fixture)
     """Rows scored by one process estimate, and even look for, the maps of a burst once."""
     for recipe in ("ablation-gas", "ablation-psi"):
         save_checkpoint(

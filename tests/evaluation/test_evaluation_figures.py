@@ -85,7 +85,7 @@ def test_length_rows():
 
 
 def test_curves_are_drawn(tmp_path):
-    pytest.importorskip("matplotlib")
+    pytest.importorskip("matplotlib", reason="needs the extra `plot`")
     plot_length(book(), tmp_path / "length.png")
     (tmp_path / "peers.csv").write_text("name,gflops,psnr\nFBANet,120,31.01\n")
     assert read_peers(tmp_path / "peers.csv") == {"FBANet": (120.0, 31.01)}

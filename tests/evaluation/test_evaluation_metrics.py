@@ -46,7 +46,7 @@ def test_ssim_values():
 
 
 def test_agrees_with_scikit_image():
-    metrics = pytest.importorskip("skimage.metrics")
+    metrics = pytest.importorskip("skimage.metrics", reason="scikit-image, the oracle, is not installed")
     prediction, target = pair()
     for index in range(len(target)):
         x, y = prediction[index].permute(1, 2, 0).numpy(), target[index].permute(1, 2, 0).numpy()
@@ -61,7 +61,7 @@ def test_agrees_with_scikit_image():
 
 
 def test_agrees_with_torchmetrics():
-    image = pytest.importorskip("torchmetrics.functional.image")
+    image = pytest.importorskip("torchmetrics.functional.image", reason="torchmetrics, the oracle, is not installed")
     prediction, target = pair()
     _, full = image.structural_similarity_index_measure(
         prediction, target, data_range=1.0, reduction="none", return_full_image=True
@@ -100,7 +100,6 @@ def alexnet_features():
 
 @pytest.fixture
 def needs_lpips():
-    pytest.importorskip("importlib.util")
     if not BACKBONE.is_file():
         pytest.skip(f"AlexNet's weights are not at {BACKBONE}")
     import importlib.util

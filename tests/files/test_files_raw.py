@@ -12,7 +12,7 @@ from burstmamba.files.develop import develop
 from burstmamba.files.mosaic import mosaic_to_rgb, pack, rggb_offset, shift_to_rggb, unpack, upright, upright_mosaic
 from burstmamba.files.raw import peek_raw, read_raw
 
-pytest.importorskip("rawpy")
+pytest.importorskip("rawpy", reason="RAW files are read by rawpy, which is not installed")
 ORDERS = ("RGGB", "BGGR", "GRBG", "GBRG")
 
 

@@ -149,7 +149,7 @@ def test_values_that_are_no_numbers(tmp_path, name, value):
 
 def test_linear_dng(tmp_path, image, metadata):
     """LibRaw opens it, finds our white balance and matrix, and develops it as we do."""
-    rawpy = pytest.importorskip("rawpy")
+    rawpy = pytest.importorskip("rawpy", reason="RAW files are read by rawpy, which is not installed")
     from burstmamba.files.develop import develop
 
     dim = image * 0.4

@@ -7,6 +7,7 @@ import triton.language as tl
 
 from burstmamba.kernels.selective_scan.triton_steps import (
     load_channels,
+    load_decay,
     neighbour,
 )
 
@@ -35,6 +36,19 @@ def segment_places(token, step, stride, tokens, BACK: tl.constexpr, UNROLL: tl.c
             places = places + (at,)
             token = neighbour(token, stride, step + u + 1 < tokens, tokens)
     return places, token
+
+
+@triton.jit
+def load_path(A, bias, path, d, channels, state, N: tl.constexpr, NP: tl.constexpr, GROUPS: tl.constexpr):
+    """A times log₂e (`load_decay`) and the bias of Δ, of a path's channels d."""
+    decay = load_decay(A + path * channels * N, d, channels, state, N, NP, GROUPS)
+    return decay, load_channels(bias + path * channels, d, channels, GROUPS)
+
+
+@triton.jit
+def of_sequence(pointer, strides, b, p):
+    """Where a sequence begins."""
+    return pointer + b * strides[0] + p * strides[1]
 
 
 @triton.jit

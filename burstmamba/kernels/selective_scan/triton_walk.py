@@ -11,8 +11,10 @@ import triton.language as tl
 from burstmamba.kernels.selective_scan.triton_segments import (
     POINTERS,
     SIZES,
+    load_path,
     load_segment,
     load_weights,
+    of_sequence,
     segment_places,
 )
 from burstmamba.kernels.selective_scan.triton_steps import (
@@ -21,7 +23,6 @@ from burstmamba.kernels.selective_scan.triton_steps import (
     decay_factors,
     grid_index,
     grid_stride,
-    load_channels,
     load_decay,
     load_states,
     read_out,
@@ -59,8 +60,7 @@ def walk_forward(
     B += path * B_strides[2]
     C += path * C_strides[2]
     state_of_lane = lane & (NP - 1)
-    decay = load_decay(A + path * channels * N, d, channels, state_of_lane, N, NP, GROUPS)
-    shift = load_channels(bias + path * channels, d, channels, GROUPS)
+    decay, shift = load_path(A, bias, path, d, channels, state_of_lane, N, NP, GROUPS)
     stride = grid_stride(code, columns)
     first = chunk * chunk_length
     start = grid_index(first, code, rows, columns, tokens)
@@ -70,11 +70,11 @@ def walk_forward(
         b = (sequence // pixels).to(tl.int64)
         p = (sequence % pixels).to(tl.int64)
         walk = (sequence * paths + path).to(tl.int64)
-        x_p = x + b * x_strides[0] + p * x_strides[1]
-        delta_p = delta + b * delta_strides[0] + p * delta_strides[1]
-        B_p = B + b * B_strides[0] + p * B_strides[1]
-        C_p = C + b * C_strides[0] + p * C_strides[1]
-        weight_p = weight + b * weight_strides[0] + p * weight_strides[1]
+        x_p = of_sequence(x, x_strides, b, p)
+        delta_p = of_sequence(delta, delta_strides, b, p)
+        B_p = of_sequence(B, B_strides, b, p)
+        C_p = of_sequence(C, C_strides, b, p)
+        weight_p = of_sequence(weight, weight_strides, b, p)
         y_p = y + walk * tokens * channels
         summary = (walk * chunks + chunk) * blocks + block
         state = zeros(NP * GROUPS)

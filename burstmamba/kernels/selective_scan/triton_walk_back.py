@@ -8,8 +8,10 @@ import triton.language as tl
 from burstmamba.kernels.selective_scan.triton_segments import (
     POINTERS,
     SIZES,
+    load_path,
     load_segment,
     load_weights,
+    of_sequence,
     segment_places,
 )
 from burstmamba.kernels.selective_scan.triton_steps import (
@@ -20,7 +22,6 @@ from burstmamba.kernels.selective_scan.triton_steps import (
     grid_index,
     grid_stride,
     load_channels,
-    load_decay,
     load_states,
     retreat,
     spread,
@@ -55,13 +56,12 @@ def gather_backward(
     d = (program % blocks) * BLOCK + lane
     b = (sequence // pixels).to(tl.int64)
     p = (sequence % pixels).to(tl.int64)
-    delta += b * delta_strides[0] + p * delta_strides[1] + path * delta_strides[2]
-    C += b * C_strides[0] + p * C_strides[1] + path * C_strides[2]
-    dy += b * dy_strides[0] + p * dy_strides[1]
-    weight += b * weight_strides[0] + p * weight_strides[1]
+    delta = of_sequence(delta, delta_strides, b, p) + path * delta_strides[2]
+    C = of_sequence(C, C_strides, b, p) + path * C_strides[2]
+    dy = of_sequence(dy, dy_strides, b, p)
+    weight = of_sequence(weight, weight_strides, b, p)
     state_of_lane = lane & (NP - 1)
-    decay = load_decay(A + path * channels * N, d, channels, state_of_lane, N, NP, GROUPS)
-    shift = load_channels(bias + path * channels, d, channels, GROUPS)
+    decay, shift = load_path(A, bias, path, d, channels, state_of_lane, N, NP, GROUPS)
     stride = grid_stride(code, columns)
     gradient = zeros(NP * GROUPS)
     duration = zeros(GROUPS)
@@ -166,8 +166,7 @@ def walk_backward(
     B += path * B_strides[2]
     C += path * C_strides[2]
     state_of_lane = lane & (NP - 1)
-    decay = load_decay(A + path * channels * N, d, channels, state_of_lane, N, NP, GROUPS)
-    shift = load_channels(bias + path * channels, d, channels, GROUPS)
+    decay, shift = load_path(A, bias, path, d, channels, state_of_lane, N, NP, GROUPS)
     stride = grid_stride(code, columns)
     dA_sum = zeros(NP * GROUPS)
     dD_sum = zeros(GROUPS)
@@ -180,13 +179,13 @@ def walk_backward(
         b = (sequence // pixels).to(tl.int64)
         p = (sequence % pixels).to(tl.int64)
         walk = (sequence * paths + path).to(tl.int64)
-        x_p = x + b * x_strides[0] + p * x_strides[1]
-        dy_p = dy + b * dy_strides[0] + p * dy_strides[1]
-        delta_p = delta + b * delta_strides[0] + p * delta_strides[1]
-        ddelta_p = ddelta + b * ddelta_strides[0] + p * ddelta_strides[1]
-        B_p = B + b * B_strides[0] + p * B_strides[1]
-        C_p = C + b * C_strides[0] + p * C_strides[1]
-        weight_p = weight + b * weight_strides[0] + p * weight_strides[1]
+        x_p = of_sequence(x, x_strides, b, p)
+        dy_p = of_sequence(dy, dy_strides, b, p)
+        delta_p = of_sequence(delta, delta_strides, b, p)
+        ddelta_p = of_sequence(ddelta, ddelta_strides, b, p)
+        B_p = of_sequence(B, B_strides, b, p)
+        C_p = of_sequence(C, C_strides, b, p)
+        weight_p = of_sequence(weight, weight_strides, b, p)
         dx_p = dx + walk * tokens * channels
         dBC_p = dBC + (block.to(tl.int64) * sequences * paths + walk) * tokens * (2 * NP)
         saved_p = saved + (walk * (segments - 1) * blocks + block) * (BLOCK * NP)
