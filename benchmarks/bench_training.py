@@ -75,7 +75,7 @@ def measure(recipe: Recipe, source: Source, device: torch.device, steps: int) ->
                 step.progress()
 
     whole = mean_ms(loop, device, steps)
-    step.average, step.count = (lambda: None), (lambda loss, norm, finite: None)  # type: ignore[method-assign]
+    step.average, step.count = (lambda: None), (lambda loss, norm, finite: None)  # type: ignore[method-assign] (left out)
     step.prepare(lambda: list(examples.values()))
     by_length = {}
     for length in sorted(examples):

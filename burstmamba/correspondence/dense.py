@@ -22,7 +22,7 @@ def dis_flow(first: Tensor, second: Tensor) -> Tensor:
     low, high = np.quantile(first.numpy()[::2, ::2], (0.002, 0.998))
     stretch = 255 / max(float(high - low), 1e-3)
     a, b = (((p - float(low)) * stretch).clamp(0, 255).round().byte().numpy() for p in (first, second))
-    search = cv2.DISOpticalFlow_create(cv2.DISOPTICAL_FLOW_PRESET_MEDIUM)  # pyright: ignore[reportAttributeAccessIssue]
+    search = cv2.DISOpticalFlow_create(cv2.DISOPTICAL_FLOW_PRESET_MEDIUM)  # pyright: ignore[reportAttributeAccessIssue] (stubs)
     search.setFinestScale(0 if max(first.shape) <= 1100 else 1)
     search.setPatchStride(3)
     search.setVariationalRefinementIterations(5)

@@ -182,7 +182,7 @@ def _features(plane: Tensor, sigma: float):
     small = smooth(reduce_plane(plane, factor), 0.5 * sigma)
     low, high = np.quantile(small.numpy(), (0.005, 0.995))
     eight = ((small - float(low)) * (255 / max(float(high - low), 1e-6))).clamp(0, 255).byte().numpy()
-    detector = cv2.SIFT_create(nfeatures=1000, contrastThreshold=0.02)  # pyright: ignore[reportAttributeAccessIssue]
+    detector = cv2.SIFT_create(nfeatures=1000, contrastThreshold=0.02)  # pyright: ignore[reportAttributeAccessIssue] (stubs)
     keypoints, descriptors = detector.detectAndCompute(eight, None)
     points = np.array([k.pt for k in keypoints], np.float64).reshape(-1, 2) * factor + (factor - 1) / 2
     return points, descriptors

@@ -69,7 +69,7 @@ def load_raft(name: str, weights: str | Path | None = None, device: str | None =
 
 def _build(name: str, weights: str | Path | None) -> nn.Module:
     try:
-        from torchvision.models import optical_flow  # pyright: ignore[reportMissingImports]
+        from torchvision.models import optical_flow  # pyright: ignore[reportMissingImports] (an extra)
     except (ImportError, RuntimeError) as error:
         raise InputError(
             f"{name} needs torchvision, which cannot be imported here ({error}): "

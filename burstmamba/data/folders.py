@@ -105,9 +105,9 @@ def _description(path: Path, raw: bool) -> tuple[Camera, str]:
         camera = Camera(
             fields["cfa"],
             bool(fields["linear"]),
-            tuple(map(float, fields["white_balance"])),  # type: ignore[arg-type]
-            tuple(tuple(map(float, row)) for row in fields["color_matrix"]),  # type: ignore[arg-type]
-            None if fields["noise"] is None else tuple(map(float, fields["noise"])),  # type: ignore[arg-type]
+            tuple(map(float, fields["white_balance"])),  # type: ignore[arg-type] (lengths)
+            tuple(tuple(map(float, row)) for row in fields["color_matrix"]),  # type: ignore[arg-type] (lengths)
+            None if fields["noise"] is None else tuple(map(float, fields["noise"])),  # type: ignore[arg-type] (lengths)
         )
         return camera, str(content["centres"])
     except (ValueError, KeyError, TypeError) as error:

@@ -69,7 +69,7 @@ def _known_types() -> dict[tuple[str, str], Any]:
 
 def _frombuffer(buffer: Any, dtype: np.dtype, shape: Any, order: str) -> np.ndarray:
     """Arrays pickled by protocol 5."""
-    return np.frombuffer(buffer, dtype=dtype).reshape(shape, order=order)  # type: ignore[call-overload]
+    return np.frombuffer(buffer, dtype=dtype).reshape(shape, order=order)  # type: ignore[call-overload] (order)
 
 
 class _Reader(pickle.Unpickler):

@@ -81,7 +81,7 @@ def camera_of(meta: dict[str, Any]) -> Camera:
         return Camera("RGGB", linear=True)
     red, blue, matrix, shot, read = (np.asarray(meta[key], dtype=np.float64) for key in wanted)
     rows = tuple(tuple(float(v) for v in row) for row in matrix.reshape(3, 3))
-    return Camera("RGGB", True, (float(red), 1.0, float(blue)), rows, (float(shot), float(read)))  # type: ignore[arg-type]
+    return Camera("RGGB", True, (float(red), 1.0, float(blue)), rows, (float(shot), float(read)))  # type: ignore[arg-type] (3×3)
 
 
 def write_synthetic_burst(root: Path, name: str, sample: Sample, processing: Processing) -> None:

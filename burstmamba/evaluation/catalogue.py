@@ -122,7 +122,7 @@ def _published(folder: Path, layout: str) -> Benchmark:
     if layout not in known:
         raise InputError(f"unknown layout {layout!r}; the known ones are {', '.join(LAYOUTS)}.")
     dataset, protocols = known[layout]
-    return _from_dataset(layout, dataset(folder), protocols)  # type: ignore[call-arg]
+    return _from_dataset(layout, dataset(folder), protocols)  # type: ignore[call-arg] (each takes a folder)
 
 
 def _from_dataset(name: str, dataset: BurstDataset, protocols: tuple[str, ...]) -> Benchmark:

@@ -183,7 +183,7 @@ def _color_matrix(raw) -> tuple[tuple[float, float, float], ...]:
             # White must stay white: each camera channel's response to sRGB white is scaled to one first.
             from_srgb = to_camera @ XYZ_FROM_SRGB
             matrix = np.linalg.inv(from_srgb / from_srgb.sum(1, keepdims=True))
-    return tuple(tuple(float(value) for value in row / row.sum()) for row in matrix)  # type: ignore[return-value]
+    return tuple(tuple(float(value) for value in row / row.sum()) for row in matrix)  # type: ignore[return-value] (3×3)
 
 
 def _noise(path: Path) -> tuple[float, float] | None:

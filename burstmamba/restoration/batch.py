@@ -108,7 +108,7 @@ def run_batch(
 
 def _run_on_ray(items: list[BatchItem], settings: JobSettings, address: str) -> Iterator[BatchResult]:
     try:
-        import ray  # pyright: ignore[reportMissingImports]
+        import ray  # pyright: ignore[reportMissingImports] (an extra)
     except ImportError:
         raise InputError("running on Ray needs ray; install it with: pip install 'burstmamba[batch]'.") from None
     started = not ray.is_initialized()

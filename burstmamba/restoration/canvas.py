@@ -50,7 +50,7 @@ class Canvas:
 def reserve(output: Path, size: int):
     """A temporary file beside `output` that has its room on the disk: a mapped one that runs out ends the program."""
     try:
-        file = tempfile.NamedTemporaryFile(dir=output.parent, prefix=".burstmamba-", suffix=".part")  # noqa: SIM115
+        file = tempfile.NamedTemporaryFile(dir=output.parent, prefix=".burstmamba-", suffix=".part")  # noqa: SIM115 (kept open)
         if hasattr(os, "posix_fallocate"):
             os.posix_fallocate(file.fileno(), 0, size)
         else:

@@ -26,7 +26,7 @@ class Interruption:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         for number, handler in self._before.items():
-            signal.signal(number, handler)  # pyright: ignore[reportArgumentType]
+            signal.signal(number, handler)  # pyright: ignore[reportArgumentType] (what signal gave)
 
     def _remember(self, number: int, frame: FrameType | None) -> None:
         if self.signal == number == signal.SIGINT:

@@ -117,4 +117,4 @@ def test_errors():
     with pytest.raises(InputError, match="these colours are developed already"):
         develop(torch.zeros(3, 4, 4), Camera())
     with pytest.raises(InputError, match='look must be "neutral" or "linear", got \'vivid\''):
-        develop(torch.zeros(3, 4, 4), CAMERA, look="vivid")  # type: ignore[arg-type]
+        develop(torch.zeros(3, 4, 4), CAMERA, look="vivid")  # type: ignore[arg-type] (refused)

@@ -139,6 +139,6 @@ def test_best_is_that_of_all_scores_that_were_saved(tmp_path):
 def test_maps_that_cannot_be_kept_are_used_all_the_same(tmp_path, caplog):
     (tmp_path / "maps").write_text("in the way")
     data = BurstFolders("realbsr-rgb", correspondence="identity")
-    source = RecordedSource([], data, 0, torch.device("cpu"), cache=tmp_path / "maps")  # type: ignore[arg-type]
+    source = RecordedSource([], data, 0, torch.device("cpu"), cache=tmp_path / "maps")  # type: ignore[arg-type] (a stand-in)
     sample = source.align(replace(toy_sample(1, 3, 10, seed=1), correspondence=None), "000")
     assert isinstance(sample.correspondence, Correspondence) and "maps are not kept" in caplog.text

@@ -84,7 +84,7 @@ def toy_validation(recipe: Recipe) -> ValidationSet:
 
 def toy_run(out: Path, recipe: Recipe = RECIPE, *, validate: bool = True, **options: object) -> Run:
     validation = toy_validation(recipe) if validate else None
-    settings = RunOptions(out=out, tensorboard=False, **options)  # type: ignore[arg-type]
+    settings = RunOptions(out=out, tensorboard=False, **options)  # type: ignore[arg-type] (by name)
     return Run(recipe, settings, validation, torch.device("cpu"))
 
 
@@ -111,7 +111,7 @@ def main() -> None:
                 os._exit(1)
             return whole(step, phase, frames)
 
-        source.batch = batch  # type: ignore[method-assign]
+        source.batch = batch  # type: ignore[method-assign] (a stand-in)
     try:
         train(run, source)
     finally:
