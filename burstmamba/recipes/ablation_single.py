@@ -1,4 +1,4 @@
-"""Ablation row: the keyframe stream alone.
+"""Ablation row: the keyframe stream alone, on the batches of every other row; it looks at their keyframes only.
 
     burstmamba train ablation-single --data "photos/train-*" --val photos/val --out runs/ablation-single
 
@@ -9,6 +9,4 @@ from dataclasses import replace
 
 from burstmamba.recipes.ablation_psi import RECIPE as WHOLE
 
-RECIPE = replace(
-    WHOLE, model=WHOLE.model.single(), phases=tuple(replace(phase, frames=((1, 1.0),)) for phase in WHOLE.phases)
-)
+RECIPE = replace(WHOLE, model=WHOLE.model.single())

@@ -17,8 +17,9 @@ from burstmamba.data.datasets import BurstDataset
 from burstmamba.data.photographs import PhotographBank
 from burstmamba.errors import InputError
 from burstmamba.training import preparation
+from burstmamba.training.chance import burst_length
 from burstmamba.training.leaves import draw_leaves, write_leaves
-from burstmamba.training.overrides import load_recipe, override
+from burstmamba.training.overrides import load_recipe, override, recipe_names
 from burstmamba.training.preparation import choose_device, data_folders, in_background, open_data
 from burstmamba.training.processes import Processes
 from burstmamba.training.recipe import BurstFolders, Photographs
@@ -145,6 +146,23 @@ def test_treatments_of_maps():
     inside = (slice(None), slice(1, None), slice(None), slice(3, 5), slice(3, 5))
     before = (sample.frames - sample.frames[:, :1])[inside].abs().mean()
     assert (aligned.frames - aligned.frames[:, :1])[inside].abs().mean() < 0.5 * before
+
+
+def test_ablation_rows_train_on_the_same_batches(leaves):
+    """The same keyframes, frames and targets in every step; only what is made of the maps differs."""
+    rows = [load_recipe(name) for name in recipe_names() if name.startswith("ablation-")]
+    assert len(rows) == 8 and len({(row.phases, row.seed, row.loss, row.ema) for row in rows}) == 1
+    bank, phase, warped = PhotographBank(leaves), replace(rows[0].phases[0], batch=2, patch=8), 0
+    for step in range(4):
+        length = burst_length(phase, 0, step)
+        first, *others = (PhotographSource(bank, row.data, 0, Processes()).batch(step, phase, length) for row in rows)
+        for row, other in zip(rows[1:], others, strict=True):
+            assert torch.equal(other.target, first.target)
+            assert torch.allclose(other.frames[:, 0], first.frames[:, 0], atol=1e-6)
+            same = torch.allclose(other.frames, first.frames, atol=1e-6)
+            assert same or row.data.maps == "prealigned"
+            warped += not same
+    assert warped, "a step with several frames was among them"
 
 
 class ToyDataset(BurstDataset):
