@@ -80,6 +80,8 @@ def book(lengths=(1, 2, 14), extra=""):
 def test_length_rows():
     assert length_scores(book(), "still", "openburst") == {1: "L=1", 2: "L=2", 14: "L=14"}
     assert length_scores(book(extra=" exact"), "still", "openburst")[14] == "L=14 exact"
+    mixed = ScoreBook(scores={**book(lengths=(1, 14), extra=" copies").scores, **book(lengths=(2, 14)).scores})
+    assert length_scores(mixed, "still", "openburst") == {1: "L=1", 2: "L=2", 14: "L=14"}
     with pytest.raises(InputError, match="hold no rows such as L=1"):
         length_scores(book(lengths=()), "still", "openburst")
 

@@ -26,12 +26,15 @@ PAPER_COST = (63.0, 1.3)
 
 
 def length_scores(book: ScoreBook, subset: str, rules: str) -> dict[int, str]:
-    """The network's rows that differ only in their number of frames: L → the row's name."""
-    found = {}
-    for method in book.distinct("method"):
-        match = re.fullmatch(r"L=(\d+)( [a-z-]+)?", method)
-        if match and book.values(subset, method, rules):
-            found.setdefault(int(match.group(1)), method)
+    """The network's rows that differ only in their number of frames: L → the row's name.
+
+    Of rows with several maps or treatments the plain ones are taken or, without any, those that came first.
+    """
+    methods = [method for method in book.distinct("method") if book.values(subset, method, rules)]
+    rows = [match.groups() for method in methods if (match := re.fullmatch(r"L=(\d+)(.*)", method))]
+    kinds = [kind for length, kind in rows if length != "1"]
+    chosen = "" if "" in kinds or not kinds else kinds[0]
+    found = {int(length): f"L={length}{kind}" for length, kind in rows if length == "1" or kind == chosen}
     if not found:
         raise InputError(f"the scores of {subset} hold no rows such as L=1 and L=14; evaluate with --burst-length.")
     return dict(sorted(found.items()))
