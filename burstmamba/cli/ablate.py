@@ -53,16 +53,40 @@ def ablate(
     known = {recipe for chosen in TABLES.values() for recipe in chosen.recipes}
     if unknown := [recipe for recipe in wanted if recipe not in known]:
         raise InputError(f"no table uses the recipe {unknown[0]!r}; --only knows {', '.join(sorted(known))}.")
+    every_seed = seed_list(seeds)
     device = device or default_device()
     bursts = open_benchmark(benchmark).select(names(subset), limit)  # a mistake is said before hours of training
     settings = [*(set_ or []), *([f"phases.steps={steps}"] if steps else [])]
-    runs = [(int(seed), recipe) for seed in names(seeds) for recipe in wanted]
+    check_exact_maps(tables, bursts)
+    runs = [(seed, recipe) for seed in every_seed for recipe in wanted]
     for seed, recipe in runs if train else []:
         train_row(recipe, run_folder(out, recipe, seed), data or [], val, settings, seed, device)
     if score:
         # One process at a time: the next one finds maps and scores, and tables are never replaced by older ones.
         with folder_lock(out, wait=True):
-            score_tables(tables, every, list(map(int, names(seeds))), bursts, out, device)
+            score_tables(tables, every, every_seed, bursts, out, device)
+
+
+def seed_list(text: str) -> list[int]:
+    """The numbers of `--seeds`."""
+    from burstmamba.cli.evaluate import names
+    from burstmamba.errors import InputError
+
+    if not names(text) or not all(part.isdecimal() for part in names(text)):
+        raise InputError(f"--seeds expects numbers such as 0,1, got {text!r}.")
+    return [int(part) for part in names(text)]
+
+
+def check_exact_maps(tables: list[AblationTable], bursts: Benchmark) -> None:
+    """Refuse a benchmark without exact maps where a row needs them."""
+    from burstmamba.errors import InputError
+
+    asking = [chosen.name for chosen in tables if any(row.method.correspondence == "exact" for row in chosen.rows)]
+    if asking and bursts.items[0].load().exact is None:
+        raise InputError(
+            f"the table {asking[0]!r} needs exact maps, and the benchmark has none; "
+            "write it with burstmamba openburst --maps, or give its photographs."
+        )
 
 
 def run_folder(out: Path, recipe: str, seed: int) -> Path:
@@ -79,15 +103,19 @@ def train_row(
     recipe: str, folder: Path, data: list[str], val: str | None, settings: list[str], seed: int, device: str
 ) -> None:
     """Train a row to its end, unless it is, or another process is at it."""
+    from burstmamba.errors import InputError
     from burstmamba.evaluation.folder_lock import folder_lock
     from burstmamba.training.overrides import load_recipe, override
 
-    steps = override(load_recipe(recipe), settings).steps
+    settings = [*settings, f"seed={seed}"]
+    wanted, made = override(load_recipe(recipe), settings), folder / "recipe.json"
     with folder_lock(folder, wait=False) as mine:
         if not mine:
             say(f"{recipe}, seed {seed}: another process trains it.")
-        elif steps_taken(folder) < steps:
-            run_training(recipe, folder, data, val, [*settings, f"seed={seed}"], device)
+        elif steps_taken(folder) < wanted.steps:
+            run_training(recipe, folder, data, val, settings, device)
+        elif made.is_file() and (setting := wanted.difference(made.read_text())):
+            raise InputError(f"{folder} was trained with another {setting}; give the same settings or another --out.")
 
 
 def steps_taken(folder: Path) -> int:

@@ -23,8 +23,22 @@ class RowResult:
     ssim: dict[str, float]
     steps: str
     """Training steps of its weights."""
+    minutes: str
+    """Minutes that they took."""
     commit: str
     hardware: str
+    date: str
+    """When it was scored, which is also what commit and hardware are about."""
+
+
+FACTS = {
+    "steps": "weights_steps",
+    "minutes": "weights_minutes",
+    "commit": "commit",
+    "hardware": "hardware",
+    "date": "date",
+}
+"""What is told of a row beside its scores, and its name in the header of a book of scores."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +69,7 @@ def collect(table: AblationTable, books: dict[str, ScoreBook], subset: str, seed
         psnr = book.values(subset, row.method.label, "openburst")
         if psnr:
             ssim = book.values(subset, row.method.label, "openburst", "ssim")
-            facts = [book.header.get(name, "unknown") for name in ("weights_steps", "commit", "hardware")]
+            facts = [book.header.get(name, "unknown") for name in FACTS.values()]
             rows[row.label] = RowResult(row.label, row.paper, psnr, ssim, *facts)
     return TableResult(table.name, subset, seed, rows)
 
@@ -74,15 +88,16 @@ def markdown(table: AblationTable, results: list[TableResult]) -> str:
     parts = [f"### {table.title}\n"]
     for result in results:
         parts.append(f"OpenBurst `{result.subset}`, seed {result.seed}\n")
-        parts.append("| row | paper PSNR / SSIM | ours PSNR (95 % interval) | ours SSIM | images | steps |")
-        parts.append("|---|---|---|---|---|---|")
+        parts.append("| row | paper PSNR / SSIM | ours PSNR (95 % interval) | ours SSIM | images | steps | minutes |")
+        parts.append("|---|---|---|---|---|---|---|")
         for row in table.rows:
             paper = f"{row.paper[0]:.3f} / {row.paper[1]:.3f}" if row.paper else "-"
             if (ours := result.rows.get(row.label)) is None:
-                parts.append(f"| {row.label} | {paper} | not run | | | |")
+                parts.append(f"| {row.label} | {paper} | not run | | | | |")
                 continue
             psnr, ssim = interval(list(ours.psnr.values())), interval(list(ours.ssim.values()))
-            parts.append(f"| {row.label} | {paper} | {psnr.text()} | {ssim.mean:.4f} | {psnr.count} | {ours.steps} |")
+            cells = (row.label, paper, psnr.text(), f"{ssim.mean:.4f}", str(psnr.count), ours.steps, ours.minutes)
+            parts.append("| " + " | ".join(cells) + " |")
         if len({ours.steps for ours in result.rows.values()}) > 1:
             parts += ["", "The rows had different numbers of steps: orders between them are not under one budget."]
         parts += ["", "| the paper's order | paper | ours, per image (95 % interval) | agrees |", "|---|---|---|---|"]
@@ -111,9 +126,7 @@ def save_results(path: Path, results: list[TableResult]) -> None:
             "rows": [
                 {
                     "label": row.label,
-                    "steps": row.steps,
-                    "commit": row.commit,
-                    "hardware": row.hardware,
+                    **{name: getattr(row, name) for name in FACTS},
                     "psnr": {image: round(value, 4) for image, value in row.psnr.items()},
                     "ssim": {image: round(value, 5) for image, value in row.ssim.items()},
                 }
@@ -137,7 +150,7 @@ def load_results(path: Path, table: AblationTable) -> list[TableResult]:
 
 def _read_result(entry: dict, table: AblationTable) -> TableResult:
     papers = {row.label: row.paper for row in table.rows}
-    facts = ("psnr", "ssim", "steps", "commit", "hardware")
+    facts = ("psnr", "ssim", *FACTS)
     rows = {
         row["label"]: RowResult(row["label"], papers.get(row["label"]), *(row[name] for name in facts))
         for row in entry["rows"]

@@ -13,7 +13,7 @@ from pathlib import Path
 from burstmamba.checkpoint import write_atomically
 from burstmamba.errors import InputError
 from burstmamba.evaluation.ablation import TABLES
-from burstmamba.evaluation.ablation_report import load_results, markdown
+from burstmamba.evaluation.ablation_report import RowResult, load_results, markdown
 from burstmamba.evaluation.curves_table import length_differences
 from burstmamba.evaluation.protocol import PROTOCOLS
 from burstmamba.evaluation.scores import ScoreBook, summaries
@@ -89,9 +89,16 @@ def _ablation_section(path: Path) -> str:
         results = load_results(path, table)
         if results:
             rows = [row for result in results for row in result.rows.values()]
-            origins = sorted({f"commit {row.commit}, {row.hardware}" for row in rows})
-            parts += [markdown(table, results), f"{'; '.join(origins)}; `{path.name}`.\n"]
+            parts += [markdown(table, results), f"{_row_origins(rows)}; `{path.name}`.\n"]
     return "\n".join(parts)
+
+
+def _row_origins(rows: list[RowResult]) -> str:
+    dates: dict[str, list[str]] = {}
+    for row in rows:
+        dates.setdefault(f"commit {row.commit}; {row.hardware}", []).append(row.date)
+    spans = {origin: " to ".join(dict.fromkeys((min(found), max(found)))) for origin, found in sorted(dates.items())}
+    return "; ".join(f"{origin}; {span}" for origin, span in spans.items())
 
 
 def _origin(path: Path, header: dict[str, str]) -> str:

@@ -17,6 +17,7 @@ from burstmamba.evaluation.alignment_cache import AlignmentCache
 from burstmamba.evaluation.folder_lock import folder_lock
 from burstmamba.model.burstmamba import BurstMamba
 from burstmamba.model.config import preset
+from burstmamba.training.overrides import load_recipe
 
 SMALL = ("model.blocks=(1,1)", "model.channels=16", "phases.batch=1", "phases.patch=16")
 SMALL += ("validation.bursts=1", "validation.patch=16", "threads=1", "log_every=1")
@@ -50,7 +51,10 @@ def test_two_processes_share_a_folder(photographs, tmp_path):  # noqa: F811 (the
     for recipe in ("ablation-balanced", "ablation-psi"):
         assert len(lines(run_folder(tmp_path, recipe, 0), "start")) == 1, "trained by one process alone"
         assert len(json.loads((tmp_path / f"scores/{recipe}-s0/scores.json").read_text())["scores"]) == 2
-    assert "not run" not in (tmp_path / "split.md").read_text()
+    tables = [(tmp_path / name).read_text() for name in ("split.md", "split.json")]
+    assert "not run" not in tables[0]
+    code, _, err = finish(start("split", tmp_path, photographs, "--no-train"))
+    assert code == 0 and tables == [(tmp_path / name).read_text() for name in ("split.md", "split.json")], err
     assert len(list((tmp_path / "maps").iterdir())) == 2
 
 
@@ -83,6 +87,21 @@ def test_a_row_that_is_being_trained_is_left_alone(photographs, tmp_path, capsys
         assert held
         ablate("components", benchmark=photographs, out=tmp_path, only="ablation-single", score=False, device="cpu")
     assert "ablation-single, seed 0: another process trains it." in capsys.readouterr().err
+
+
+def test_a_row_of_other_settings_is_not_taken_for_this_one(photographs, tmp_path):  # noqa: F811 (the fixture)
+    """A trial in the same folder must not end up in the table; weights that came alone are taken as they are."""
+    run = run_folder(tmp_path, "ablation-single", 0)
+    save_checkpoint(run / "weights.safetensors", BurstMamba(preset("tiny").single()), notes={"steps": "10000"})
+    options = {"benchmark": photographs, "out": tmp_path, "only": "ablation-single", "score": False, "device": "cpu"}
+    ablate("components", **options)
+    (run / "recipe.json").write_text(load_recipe("ablation-single").to_json())
+    ablate("components", **options)
+    for setting, name in (("loss=charbonnier", "loss"), ("phases.batch=2", "phases")):
+        with pytest.raises(
+            InputError, match=f"was trained with another {name}; give the same settings or another --out"
+        ):
+            ablate("components", set_=[setting], **options)
 
 
 def test_the_lock_ends_with_its_process(tmp_path):

@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -33,15 +34,21 @@ def test_page(tmp_path):
     scores(tmp_path / "light.json")
     charts = [{"method": "L=14", "mtf50": 0.21, "star_limit": 0.3}]
     (tmp_path / "charts.json").write_text(json.dumps({"header": HEADER, "charts": charts}))
-    row = RowResult("single", None, {"a": 30.0, "b": 31.0}, {"a": 0.9, "b": 0.9}, "8000", "c0ffee", "H200")
-    save_results(tmp_path / "components.json", [TableResult("components", "still", 0, {"single": row})])
+    row = RowResult(
+        "single", None, {"a": 30.0, "b": 31.0}, {"a": 0.9, "b": 0.9}, "8000", "12.5", "c0ffee", "H200", "monday"
+    )
+    later = replace(row, label="burst + GAS", date="tuesday")
+    rows = {"single": row, "burst + GAS": later}
+    save_results(tmp_path / "components.json", [TableResult("components", "still", 0, rows)])
     (tmp_path / "scan.json").write_text('[{"another": "benchmark"}]')
     page = results_page(tmp_path)
     assert "| still | openburst | L=14 | 3 | 31.75 [30.75, 32.75] | 0.9000 | 0.1000 | 0.020 | 14.0 |" in page
     assert "| still | L=14 − L=1 | +0.750 [+0.750, +0.750] |" in page
     assert "commit 1234567890; H200; 2026-01-01 00:00 UTC; weights sha256 abcd…; trained: steps 9000" in page
     assert "| L=14 | 0.210 | 0.300 |" in page
-    assert ablation_table("components").title in page and "commit c0ffee, H200" in page
+    assert ablation_table("components").title in page
+    assert "| single | 31.668 / 0.900 | 30.50 [30.00, 31.00] | 0.9000 | 2 | 8000 | 12.5 |" in page
+    assert "commit c0ffee; H200; monday to tuesday; `components.json`." in page
     assert "cannot be compared with" in page
 
 
