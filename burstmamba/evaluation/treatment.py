@@ -63,8 +63,10 @@ def still(maps: Correspondence) -> Correspondence:
 
 
 def frame_order(length: int, treatment: str) -> list[int]:
-    """A fixed order with the keyframe first."""
+    """A fixed order with the keyframe first; another than the given one, where there is another."""
     if treatment == "reverse":
         return [0, *range(length - 1, 0, -1)]
-    generator = torch.Generator().manual_seed(length)
-    return [0, *(torch.randperm(length - 1, generator=generator) + 1).tolist()]
+    generator, order = torch.Generator().manual_seed(length), list(range(length))
+    while length > 2 and order == sorted(order):
+        order = [0, *(torch.randperm(length - 1, generator=generator) + 1).tolist()]
+    return order

@@ -17,7 +17,7 @@ from burstmamba.evaluation.bootstrap import interval, paired_difference
 from burstmamba.evaluation.evaluate import Evaluation
 from burstmamba.evaluation.reconstruct import Method, frames_and_maps, move_centres, reconstruct
 from burstmamba.evaluation.scores import Score, ScoreBook, summaries
-from burstmamba.evaluation.treatment import treat
+from burstmamba.evaluation.treatment import frame_order, treat
 from burstmamba.model.burstmamba import BurstMamba
 from burstmamba.model.config import preset
 
@@ -231,6 +231,11 @@ def test_treatments():
     assert sorted(shuffled.sum(dim=(2, 3, 4))[0].tolist()) == pytest.approx(
         sorted(frames.sum(dim=(2, 3, 4))[0].tolist())
     )
+    for length in range(3, 15):
+        for treatment in ("shuffle", "reverse"):
+            order = frame_order(length, treatment)
+            assert order[0] == 0 and sorted(order) == list(range(length)) != order
+    assert frame_order(2, "shuffle") == [0, 1]
     with pytest.raises(InputError, match="unknown treatment 'blur'"):
         treat(frames, maps, "blur")
     with pytest.raises(InputError, match="mix the colours of a mosaic"):
