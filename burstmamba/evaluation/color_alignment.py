@@ -43,6 +43,12 @@ def align_to_target(prediction: Tensor, target: Tensor, keyframe: Tensor) -> tup
     return matched.clamp(0, 1), valid > 0.9
 
 
+def base_frame(mosaic: Tensor) -> Tensor:
+    """The keyframe as BurstSR matches colours on it: (b, 1, h, w) RGGB → R, the upper G and B, (b, 3, h/2, w/2)."""
+    even = mosaic[..., : mosaic.shape[-2] // 2 * 2, : mosaic.shape[-1] // 2 * 2]
+    return F.pixel_unshuffle(even, 2)[:, [0, 1, 3]]
+
+
 def _flow(target: Tensor, prediction: Tensor) -> Tensor:
     """Where each pixel of the target lies in the prediction: (2, h, w), x then y."""
     import cv2

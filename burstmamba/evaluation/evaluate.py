@@ -17,12 +17,12 @@ from burstmamba.data.sample import Sample
 from burstmamba.errors import InputError
 from burstmamba.evaluation.alignment_cache import AlignedBurst, AlignmentCache, default_workers
 from burstmamba.evaluation.benchmark import Benchmark, Item
+from burstmamba.evaluation.color_alignment import base_frame
 from burstmamba.evaluation.lpips import Lpips
 from burstmamba.evaluation.outputs import read_output
 from burstmamba.evaluation.protocol import protocol, score
 from burstmamba.evaluation.reconstruct import Method, batch_size, frames_and_maps, reconstruct
 from burstmamba.evaluation.scores import Score, ScoreBook
-from burstmamba.model.base_image import demosaic_bilinear
 from burstmamba.model.burstmamba import BurstMamba
 
 CHUNK = 32
@@ -181,7 +181,7 @@ class Evaluation:
         cameras = [sample.burst().camera for _, sample in pairs]
         target = torch.cat([sample.target for _, sample in pairs]).to(self.device)
         keyframe = torch.cat([sample.frames[:, 0] for _, sample in pairs]).to(self.device)
-        keyframe = demosaic_bilinear(keyframe) if keyframe.shape[1] == 1 else keyframe
+        keyframe = base_frame(keyframe) if keyframe.shape[1] == 1 else keyframe
         for name in pairs[0][0].protocols:
             values = score(
                 pictures.to(self.device), target, protocol(name), lpips=self.lpips,

@@ -107,7 +107,7 @@ def score(
         )
     if not torch.isfinite(prediction).all():
         raise InputError("the prediction contains NaN or infinite values; it cannot be scored.")
-    prediction = prediction.float().clamp(0, 1)
+    prediction = quantise(prediction.float().clamp(0, 1), rules.levels)  # first: the benchmarks score files
     target = target.float()
     valid = None
     if rules.display:
@@ -118,8 +118,7 @@ def score(
         if keyframe is None:
             raise InputError(f"{rules.name} needs the LR keyframe beside the prediction; the data set gave none.")
         prediction, valid = align_to_target(prediction, target, keyframe)
-    prediction = crop_border(quantise(prediction, rules.levels), rules.border)
-    target = crop_border(target, rules.border)
+    prediction, target = (crop_border(image, rules.border) for image in (prediction, target))
     if valid is not None:
         scores = _masked_scores(prediction, target, crop_border(valid, rules.border))
     else:

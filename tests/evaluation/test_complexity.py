@@ -22,6 +22,16 @@ def test_values_are_the_papers():
     assert measure_complexity(preset("balanced"), 48, 48, 1).total("paper") / 1e9 == pytest.approx(41.74, abs=0.005)
 
 
+@pytest.mark.parametrize(("even", "centric"), [("light-balanced", "light"), ("balanced", "paper")])
+def test_the_even_split_costs_the_same(even, centric):
+    """The rows of the ablation's split: one total, half of it in the keyframe stream or clearly more."""
+    costs = [measure_complexity(preset(name), 48, 48, 14) for name in (even, centric)]
+    totals = [cost.total("paper") for cost in costs]
+    shares = [sum_operations(cost.keyframe.values()).total("paper") / cost.total("paper") for cost in costs]
+    assert totals[0] == pytest.approx(totals[1], rel=0.02)
+    assert shares[0] == pytest.approx(0.5, abs=0.04) and shares[1] > 0.58
+
+
 @pytest.mark.parametrize("name", ["light", "light-raw"])
 def test_light_stays_under_its_bound(name):
     cost = measure_complexity(preset(name), 48, 48, 14)

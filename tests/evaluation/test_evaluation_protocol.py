@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from burstmamba.errors import InputError
+from burstmamba.evaluation.color_alignment import base_frame
 from burstmamba.evaluation.protocol import PROTOCOLS, average, display, protocol, quantise, score
 
 WANTED = (
@@ -116,6 +117,22 @@ def test_aligned_protocol_forgives_shift_and_tint():
     assert aligned > 35 and aligned > plain + 10
     worse = (prediction + 0.05 * torch.randn(prediction.shape, generator=torch.Generator().manual_seed(1))).clamp(0, 1)
     assert psnr_of(worse, target, "burstsr-aligned", keyframe=keyframe)[0] < aligned - 5
+
+
+def test_aligned_protocol_scores_what_a_file_would_hold():
+    """14 bits are left of a prediction before it is warped and matched, not after."""
+    target = textured(seed=1) * 0.5
+    keyframe = torch.nn.functional.avg_pool2d(target, 8)
+    prediction = torch.roll(target, 1, dims=-1) + 0.002 * textured(seed=2)
+    stored = quantise(prediction.clamp(0, 1), 2**14)
+    assert not torch.equal(stored, prediction)
+    scores = [psnr_of(image, target, "burstsr-aligned", keyframe=keyframe)[0] for image in (prediction, stored)]
+    assert scores[0] == scores[1]
+
+
+def test_colours_are_matched_on_the_packed_keyframe():
+    mosaic = torch.tensor([[1.0, 2.0, 5.0, 6.0], [3.0, 4.0, 7.0, 8.0]]).view(1, 1, 2, 4)
+    assert base_frame(mosaic).tolist() == [[[[1.0, 5.0]], [[2.0, 6.0]], [[4.0, 8.0]]]]
 
 
 def test_batch_equals_one_by_one():

@@ -8,6 +8,7 @@ import pytest
 import torch
 from test_evaluation_baselines import SHIFTS, detailed_scene, take_burst
 
+from burstmamba.burst import Camera
 from burstmamba.correspondence.field import Correspondence
 from burstmamba.data.sample import Sample
 from burstmamba.errors import InputError
@@ -18,6 +19,7 @@ from burstmamba.evaluation.evaluate import Evaluation
 from burstmamba.evaluation.reconstruct import Method, frames_and_maps, move_centres, reconstruct
 from burstmamba.evaluation.scores import Score, ScoreBook, summaries
 from burstmamba.evaluation.treatment import frame_order, treat
+from burstmamba.model.base_image import color_masks
 from burstmamba.model.burstmamba import BurstMamba
 from burstmamba.model.config import preset
 
@@ -168,6 +170,20 @@ def test_other_pixel_centres_are_named_and_moved(tmp_path, model):
         for centres in ("half-pixel", "corner")
     ]
     assert torch.allclose(move_centres(pictures[0], 4, "corner"), pictures[1], atol=1e-5)
+
+
+def test_mosaics_under_the_raw_protocols(tmp_path):
+    """White balance and the packed keyframe reach the protocols: another camera's tint costs nothing when aligned."""
+    frames, _, target = take_burst(detailed_scene(4 * 40 + 32), 40, SHIFTS[:2])
+    tint = torch.tensor([0.8, 1.0, 0.6]).view(3, 1, 1)
+    mosaics = (frames * color_masks(frames)).sum(dim=2, keepdim=True)
+    camera = Camera("RGGB", linear=True, white_balance=(2.0, 1.0, 1.5))
+    protocols = ("burstsr-aligned", "realbsr-raw-linear", "realbsr-raw-vis")
+    item = Item("raw", "00", protocols, "half-pixel", lambda: Sample(mosaics, target * tint, cameras=(camera,)))
+    book = Evaluation(Benchmark("raw", (item,)), [Method("bicubic")], tmp_path, workers=1).run({})
+    means = {name: book.mean("raw", "bicubic", name) for name in protocols}
+    assert means["burstsr-aligned"] > means["realbsr-raw-linear"] + 3
+    assert np.isfinite(means["realbsr-raw-vis"])
 
 
 def test_bursts_that_are_too_short_are_named(tmp_path, model):
