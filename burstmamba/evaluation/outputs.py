@@ -17,7 +17,7 @@ def read_output(folder: Path, subset: str, name: str, size: tuple[int, int], *, 
     """Another method's picture of one burst.
 
     Args:
-        folder: holds `SUBSET/NAME.png` or `NAME.png` (also .tif, .npy, .jpg).
+        folder: holds `SUBSET/NAME.png` or `NAME.png` (also .tif, .jpg, and .npy of shape (3, h, w) or (h, w, 3)).
         subset: name of the subset.
         name: name of the burst.
         size: expected (height, width).
@@ -27,12 +27,8 @@ def read_output(folder: Path, subset: str, name: str, size: tuple[int, int], *, 
         (3, h, w) in [0, 1].
     """
     path = find_output(folder, subset, name)
-    if path.suffix == ".npy":
-        pixels = np.load(path, allow_pickle=False)
-        pixels = pixels if pixels.ndim == 3 and pixels.shape[0] == 3 else pixels.transpose(2, 0, 1)
-        image = torch.from_numpy(np.ascontiguousarray(pixels)).float()
-    else:
-        image = read_picture(path, white=2**14 if linear else 65535)
+    read = read_array if path.suffix == ".npy" else read_picture
+    image = read(path, white=2**14 if linear else 65535)
     if tuple(image.shape) != (3, *size):
         raise InputError(
             f"{path.name} is {image.shape[-1]}×{image.shape[-2]} with {image.shape[0]} channel(s); "
@@ -51,14 +47,32 @@ def find_output(folder: Path, subset: str, name: str) -> Path:
 
 
 def read_picture(path: Path, *, white: int = 65535) -> Tensor:
-    """An RGB file as (3, h, w); 255 is 1 in 8-bit files, `white` in 16-bit ones."""
+    """An RGB file as (3, h, w); 255 is 1 in 8-bit files, `white` in 16-bit ones, 1 in files of floats."""
     import cv2
 
-    pixels = cv2.imread(str(path), cv2.IMREAD_UNCHANGED)
-    if pixels is None:
+    content = path.read_bytes()
+    pixels = cv2.imdecode(np.frombuffer(content, np.uint8), cv2.IMREAD_UNCHANGED) if content else None
+    cut_off = content.startswith(b"\xff\xd8") and b"\xff\xd9" not in content[-64:]  # OpenCV fills up such a JPEG
+    if pixels is None or cut_off:
         raise InputError(f"{path.name} cannot be read; it is damaged or not an image.")
     if pixels.ndim != 3 or pixels.shape[2] < 3:
         raise InputError(f"{path.name} is not an RGB picture.")
-    white = 255 if pixels.dtype == np.uint8 else white
-    pixels = np.ascontiguousarray(pixels[..., 2::-1].transpose(2, 0, 1))
-    return torch.from_numpy(pixels.astype(np.float32) / white)
+    return _scaled(path, pixels[..., 2::-1].transpose(2, 0, 1), white)
+
+
+def read_array(path: Path, *, white: int = 65535) -> Tensor:
+    """A .npy file as (3, h, w), with the same scales."""
+    try:
+        pixels = np.load(path, allow_pickle=False)
+    except (OSError, ValueError, EOFError) as error:
+        raise InputError(f"{path.name} cannot be read ({error}).") from None
+    if not isinstance(pixels, np.ndarray) or pixels.ndim != 3 or 3 not in (pixels.shape[0], pixels.shape[2]):
+        raise InputError(f"{path.name} is not an RGB picture; (3, h, w) or (h, w, 3) is expected.")
+    return _scaled(path, pixels if pixels.shape[0] == 3 else pixels.transpose(2, 0, 1), white)
+
+
+def _scaled(path: Path, pixels: np.ndarray, white: int) -> Tensor:
+    tops = {"uint8": 255, "uint16": white, "float16": 1, "float32": 1, "float64": 1}
+    if pixels.dtype.name not in tops:
+        raise InputError(f"{path.name} holds {pixels.dtype.name}; 8 or 16 bits without sign or floats are expected.")
+    return torch.from_numpy(np.ascontiguousarray(pixels, dtype=np.float32) / tops[pixels.dtype.name])

@@ -16,6 +16,7 @@ from burstmamba.evaluation.alignment_cache import AlignedBurst, AlignmentCache
 from burstmamba.evaluation.benchmark import Benchmark, Item
 from burstmamba.evaluation.bootstrap import interval, paired_difference
 from burstmamba.evaluation.evaluate import Evaluation
+from burstmamba.evaluation.outputs import read_output
 from burstmamba.evaluation.reconstruct import Method, frames_and_maps, move_centres, reconstruct
 from burstmamba.evaluation.scores import Score, ScoreBook, summaries
 from burstmamba.evaluation.treatment import frame_order, treat
@@ -143,6 +144,42 @@ def test_outputs_of_another_method(tmp_path):
     assert book.problems == {
         "peer: still/01": "01.png is 80×40 with 3 channel(s); an RGB picture of 80×80 is expected."
     }
+
+
+def test_formats_of_outputs(tmp_path):
+    """Every format gives the same picture; what is cut off, odd or not an image is said."""
+    import cv2
+
+    pixels = np.random.default_rng(0).integers(0, 256, (16, 20, 3)).astype(np.uint8)
+    unit = torch.from_numpy(pixels.transpose(2, 0, 1) / np.float32(255))
+    tall = pixels.transpose(2, 0, 1)
+    arrays = {"chw": tall, "hwc": pixels, "wide": pixels.astype(np.uint16) * 257, "float": pixels / 255}
+    for name, array in arrays.items():
+        np.save(tmp_path / f"{name}.npy", array)
+    cv2.imwrite(str(tmp_path / "eight.png"), pixels[..., ::-1])
+    cv2.imwrite(str(tmp_path / "sixteen.png"), pixels[..., ::-1].astype(np.uint16) * 257)
+    cv2.imwrite(str(tmp_path / "floats.tiff"), (pixels[..., ::-1] / 255).astype(np.float32))
+    cv2.imwrite(str(tmp_path / "alpha.png"), np.dstack((pixels[..., ::-1], np.full((16, 20), 255, np.uint8))))
+    for name in (*arrays, "eight", "sixteen", "floats", "alpha"):
+        assert torch.allclose(read_output(tmp_path, "still", name, (16, 20), linear=False), unit, atol=1e-6), name
+    linear = read_output(tmp_path, "still", "sixteen", (16, 20), linear=True)
+    assert torch.allclose(linear, unit * 65535 / 2**14, atol=1e-5)
+
+    whole = cv2.imencode(".jpg", pixels)[1].tobytes()
+    (tmp_path / "cut.jpg").write_bytes(whole[: len(whole) * 2 // 3])
+    (tmp_path / "empty.png").write_bytes(b"")
+    (tmp_path / "broken.npy").write_bytes(b"no array")
+    np.save(tmp_path / "flat.npy", pixels[..., 0])
+    np.save(tmp_path / "signed.npy", pixels.astype(np.int64))
+    cv2.imwrite(str(tmp_path / "grey.png"), pixels[..., 0])
+    reasons = {
+        "cut": "cut.jpg cannot be read", "empty": "empty.png cannot be read", "broken": "broken.npy cannot be read",
+        "flat": "flat.npy is not an RGB picture", "grey": "grey.png is not an RGB picture",
+        "signed": "signed.npy holds int64; 8 or 16 bits without sign or floats",
+    }  # fmt: skip
+    for name, reason in reasons.items():
+        with pytest.raises(InputError, match=reason):
+            read_output(tmp_path, "still", name, (16, 20), linear=False)
 
 
 def test_selection():
