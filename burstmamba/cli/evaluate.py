@@ -35,6 +35,10 @@ def evaluate(
     outputs: Annotated[
         list[Path] | None, typer.Option(help="Folder of another method's pictures, NAME.png; may be repeated.")
     ] = None,
+    swapped_outputs: Annotated[
+        bool,
+        typer.Option("--swapped-outputs", help="Their files have red and blue exchanged, as DBSR's scripts write."),
+    ] = False,
     subset: Annotated[str, typer.Option(help="Only these subsets, comma-separated.")] = "",
     layout: Annotated[str, typer.Option(help="How the folder is laid out, where it cannot be told.")] = "",
     protocol: Annotated[str, typer.Option(help="Other protocols than the benchmark's own, comma-separated.")] = "",
@@ -84,6 +88,7 @@ def evaluate(
         evaluation = Evaluation(
             benchmark, methods, out, model=model, lpips=metric, device=device, workers=workers,
             cache=AlignmentCache(cache) if cache else None, images=images, progress=progress,
+            swapped_outputs=swapped_outputs,
         )  # fmt: skip
         book = evaluation.run({"benchmark": benchmark.name, **provenance(device, file)})
     print_book(book)

@@ -59,6 +59,7 @@ def draw_panel(
     """Panels of pictures that `evaluate --images` kept, METHOD/SUBSET/NAME.png."""
     from burstmamba.cli.evaluate import names
     from burstmamba.errors import InputError
+    from burstmamba.evaluation.catalogue import RAW_SUBSETS
     from burstmamba.evaluation.figures.panels import Box, comparison, strip
 
     found = find_pictures(folder, image)
@@ -66,7 +67,7 @@ def draw_panel(
     missing = [name for name in chosen if name not in found]
     if missing:
         raise InputError(f"no picture of {image or 'any burst'} by {missing[0]!r}; there are {', '.join(found)}.")
-    pictures = {name: read(found[name]) for name in chosen}
+    pictures = {name: read(found[name], linear=image.partition("/")[0] in RAW_SUBSETS) for name in chosen}
     if kind == "strip":
         if len(pictures) != 2:
             raise InputError(f"a strip needs two --methods, before and after; got {len(pictures)}.")
@@ -149,11 +150,11 @@ def find_truth(benchmark: Path, image: str) -> Tensor:
     raise InputError(f"{benchmark} has no burst {image}.")
 
 
-def read(path: Path) -> Tensor:
-    """A picture as (3, h, w) in [0, 1]."""
-    from burstmamba.evaluation.outputs import read_picture
+def read(path: Path, *, linear: bool) -> Tensor:
+    """A picture that `evaluate --images` kept, as (3, h, w) in [0, 1]."""
+    from burstmamba.evaluation.outputs import LINEAR_WHITE, read_picture
 
-    return read_picture(path)
+    return read_picture(path, white=LINEAR_WHITE if linear else 65535)
 
 
 def save(picture, path: Path) -> None:

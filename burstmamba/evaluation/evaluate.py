@@ -19,7 +19,7 @@ from burstmamba.evaluation.alignment_cache import AlignedBurst, AlignmentCache, 
 from burstmamba.evaluation.benchmark import Benchmark, Item
 from burstmamba.evaluation.color_alignment import base_frame
 from burstmamba.evaluation.lpips import Lpips
-from burstmamba.evaluation.outputs import read_output
+from burstmamba.evaluation.outputs import LINEAR_WHITE, read_output
 from burstmamba.evaluation.protocol import protocol, score
 from burstmamba.evaluation.reconstruct import Method, batch_size, frames_and_maps, reconstruct
 from burstmamba.evaluation.scores import Score, ScoreBook
@@ -56,6 +56,8 @@ class Evaluation:
     workers: int = field(default_factory=default_workers)
     cache: AlignmentCache | None = None
     """Estimated maps that are shared with other evaluations."""
+    swapped_outputs: bool = False
+    """Whether other methods' files have red and blue exchanged."""
     images: Path | None = None
     """Where to keep the pictures of every method; None keeps none."""
     progress: Progress = lambda stage, done, total: None
@@ -162,7 +164,9 @@ class Evaluation:
         try:
             h, w = sample.target.shape[-2:]
             linear = sample.burst().camera.linear
-            picture = read_output(method.folder, item.subset, item.name, (h, w), linear=linear)
+            picture = read_output(
+                method.folder, item.subset, item.name, (h, w), linear=linear, swapped=self.swapped_outputs
+            )
             self._score(method, [(item, sample)], picture[None], book)
         except InputError as error:
             book.problems[f"{method.label}: {item.subset}/{item.name}"] = str(error)
@@ -193,15 +197,17 @@ class Evaluation:
                 book.add(Score(item.subset, item.name, method.label, name, **numbers, seconds=seconds, frames=frames))
         if self.images is not None and method.kind != "outputs":
             for (item, _), picture, camera in zip(pairs, pictures, cameras, strict=True):
-                self._keep(method, item, picture, bits=16 if camera.linear else 8)
+                self._keep(method, item, picture, linear=camera.linear)
 
-    def _keep(self, method: Method, item: Item, picture: Tensor, bits: int) -> None:
+    def _keep(self, method: Method, item: Item, picture: Tensor, *, linear: bool) -> None:
+        """Write a picture as `read_output` reads it."""
         from burstmamba.files import save_image
 
         assert self.images is not None
         folder = self.images / method.label.replace(",", "").replace(" ", "-") / item.subset
         folder.mkdir(parents=True, exist_ok=True)
-        save_image(folder / f"{item.name}.png", picture.float().clamp(0, 1).cpu(), bits=bits, force=True)
+        picture = picture.float().clamp(0, 1).cpu() * (LINEAR_WHITE / 65535 if linear else 1)
+        save_image(folder / f"{item.name}.png", picture, bits=16 if linear else 8, force=True)
 
 
 def open_book(path: Path, header: dict[str, str]) -> ScoreBook:

@@ -13,7 +13,13 @@ from burstmamba.errors import InputError
 SUFFIXES = (".png", ".tif", ".tiff", ".npy", ".jpg", ".jpeg")
 
 
-def read_output(folder: Path, subset: str, name: str, size: tuple[int, int], *, linear: bool) -> Tensor:
+LINEAR_WHITE = 2**14
+"""What 1 is in 16-bit files of linear pictures, as in those of the linear benchmarks."""
+
+
+def read_output(
+    folder: Path, subset: str, name: str, size: tuple[int, int], *, linear: bool, swapped: bool = False
+) -> Tensor:
     """Another method's picture of one burst.
 
     Args:
@@ -22,19 +28,20 @@ def read_output(folder: Path, subset: str, name: str, size: tuple[int, int], *, 
         name: name of the burst.
         size: expected (height, width).
         linear: whether 16-bit files hold x·2¹⁴, as the linear benchmarks' files do.
+        swapped: red and blue are exchanged, as OpenCV does to arrays in R, G, B order (DBSR's scripts write so).
 
     Returns:
         (3, h, w) in [0, 1].
     """
     path = find_output(folder, subset, name)
     read = read_array if path.suffix == ".npy" else read_picture
-    image = read(path, white=2**14 if linear else 65535)
+    image = read(path, white=LINEAR_WHITE if linear else 65535)
     if tuple(image.shape) != (3, *size):
         raise InputError(
             f"{path.name} is {image.shape[-1]}×{image.shape[-2]} with {image.shape[0]} channel(s); "
             f"an RGB picture of {size[1]}×{size[0]} is expected."
         )
-    return image
+    return image.flip(0) if swapped and path.suffix != ".npy" else image
 
 
 def find_output(folder: Path, subset: str, name: str) -> Path:

@@ -164,6 +164,8 @@ def test_formats_of_outputs(tmp_path):
         assert torch.allclose(read_output(tmp_path, "still", name, (16, 20), linear=False), unit, atol=1e-6), name
     linear = read_output(tmp_path, "still", "sixteen", (16, 20), linear=True)
     assert torch.allclose(linear, unit * 65535 / 2**14, atol=1e-5)
+    swapped = read_output(tmp_path, "still", "eight", (16, 20), linear=False, swapped=True)
+    assert torch.allclose(swapped, unit.flip(0))
 
     whole = cv2.imencode(".jpg", pixels)[1].tobytes()
     (tmp_path / "cut.jpg").write_bytes(whole[: len(whole) * 2 // 3])
@@ -209,18 +211,32 @@ def test_other_pixel_centres_are_named_and_moved(tmp_path, model):
     assert torch.allclose(move_centres(pictures[0], 4, "corner"), pictures[1], atol=1e-5)
 
 
-def test_mosaics_under_the_raw_protocols(tmp_path):
-    """White balance and the packed keyframe reach the protocols: another camera's tint costs nothing when aligned."""
+RAW_PROTOCOLS = ("burstsr-aligned", "realbsr-raw-linear", "realbsr-raw-vis")
+
+
+def raw_benchmark():
+    """One mosaic whose target has another camera's tint."""
     frames, _, target = take_burst(detailed_scene(4 * 40 + 32), 40, SHIFTS[:2])
-    tint = torch.tensor([0.8, 1.0, 0.6]).view(3, 1, 1)
+    target = target * torch.tensor([0.8, 1.0, 0.6]).view(3, 1, 1)
     mosaics = (frames * color_masks(frames)).sum(dim=2, keepdim=True)
     camera = Camera("RGGB", linear=True, white_balance=(2.0, 1.0, 1.5))
-    protocols = ("burstsr-aligned", "realbsr-raw-linear", "realbsr-raw-vis")
-    item = Item("raw", "00", protocols, "half-pixel", lambda: Sample(mosaics, target * tint, cameras=(camera,)))
-    book = Evaluation(Benchmark("raw", (item,)), [Method("bicubic")], tmp_path, workers=1).run({})
-    means = {name: book.mean("raw", "bicubic", name) for name in protocols}
-    assert means["burstsr-aligned"] > means["realbsr-raw-linear"] + 3
-    assert np.isfinite(means["realbsr-raw-vis"])
+    item = Item("raw", "00", RAW_PROTOCOLS, "half-pixel", lambda: Sample(mosaics, target, cameras=(camera,)))
+    return Benchmark("raw", (item,))
+
+
+def test_mosaics_under_the_raw_protocols(tmp_path):
+    """White balance and the packed keyframe reach the protocols; kept pictures score the same as outputs."""
+    images = tmp_path / "images"
+    made = Evaluation(raw_benchmark(), [Method("bicubic")], tmp_path / "a", workers=1, images=images).run({})
+    means = {name: made.mean("raw", "bicubic", name) for name in RAW_PROTOCOLS}
+    assert means["burstsr-aligned"] > means["realbsr-raw-linear"] + 3 and np.isfinite(means["realbsr-raw-vis"])
+
+    outputs = [Method("outputs", folder=images / "bicubic")]
+    again = Evaluation(raw_benchmark(), outputs, tmp_path / "b", workers=1).run({})
+    swapped = Evaluation(raw_benchmark(), outputs, tmp_path / "c", workers=1, swapped_outputs=True).run({})
+    for name in RAW_PROTOCOLS:
+        assert again.mean("raw", "bicubic", name) == pytest.approx(means[name], abs=0.05), name  # files round
+    assert swapped.mean("raw", "bicubic", "realbsr-raw-linear") != pytest.approx(means["realbsr-raw-linear"], abs=0.01)
 
 
 def test_bursts_that_are_too_short_are_named(tmp_path, model):
