@@ -129,6 +129,9 @@ def list_methods(
         treatments = [part.strip() for part in treatment.split(",")]
         rows = [Method("network", n, c, t) for c in estimators for t in treatments for n in frames]
         methods += {method.label: method for method in rows}.values()
+    labels = [method.label for method in methods]
+    if twice := [label for label in labels if labels.count(label) > 1]:
+        raise InputError(f"two rows would be called {twice[0]!r}; rename the folder of --outputs.")
     if not methods:
         raise InputError("nothing to score: give weights, --baselines or --outputs.")
     return methods

@@ -73,6 +73,8 @@ class Evaluation:
         """
         book = open_book(self.folder / "scores.json", header)
         book.problems.clear()
+        outputs = [method.label for method in self.methods if method.kind == "outputs"]
+        book.forget(outputs)  # the pictures may be others by now, and are quickly scored again
         todo = [item for item in self.benchmark.items if self._missing(book, item)]
         if todo:
             book.header.update(header)  # what made the scores that are added now

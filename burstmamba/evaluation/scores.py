@@ -51,6 +51,10 @@ class ScoreBook:
         """Keep a score; an earlier one of the same image, method and protocol is replaced."""
         self.scores[score.key] = score
 
+    def forget(self, methods: list[str]) -> None:
+        """Drop the scores of these methods."""
+        self.scores = {key: score for key, score in self.scores.items() if score.method not in methods}
+
     def values(self, subset: str, method: str, rules: str, metric: str = "psnr") -> dict[str, float]:
         """Score of each image, in the order in which they were scored."""
         chosen = (s for s in self.scores.values() if (s.subset, s.method, s.protocol) == (subset, method, rules))

@@ -106,6 +106,14 @@ def test_mistakes(photographs, weights, tmp_path, dataset, options, message):
         evaluate(name, dataset or str(photographs), out=tmp_path, lpips=False, device="cpu", **options)
 
 
+def test_rows_need_names_of_their_own(photographs, tmp_path):
+    for name in ("a/peer", "b/peer", "bicubic"):
+        (tmp_path / name).mkdir(parents=True)
+    for outputs in ([tmp_path / "a/peer", tmp_path / "b/peer"], [tmp_path / "bicubic"]):
+        with pytest.raises(InputError, match=f"two rows would be called '{outputs[0].name}'; rename the folder"):
+            evaluate("none", str(photographs), out=tmp_path / "out", lpips=False, device="cpu", outputs=outputs)
+
+
 def test_mistake_is_one_line(tmp_path):
     done = burstmamba("evaluate", "none", "missing-folder", "-o", tmp_path)
     assert done.returncode == 2

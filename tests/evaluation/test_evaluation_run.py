@@ -140,10 +140,12 @@ def test_outputs_of_another_method(tmp_path):
     (folder / "still").mkdir()
     cv2.imwrite(str(folder / "still/01.png"), truth[:40])
     cv2.imwrite(str(folder / "02.png"), (truth.astype(np.uint16) * 257))
+    cv2.imwrite(str(folder / "00.png"), 255 - truth)
     book = evaluation(tmp_path / "out", [Method("outputs", folder=folder)]).run(HEADER)
     assert book.problems == {
         "peer: still/01": "01.png is 80×40 with 3 channel(s); an RGB picture of 80×80 is expected."
     }
+    assert book.values("still", "peer", "openburst")["00"] < 20, "it is another picture now"
 
 
 def test_formats_of_outputs(tmp_path):
