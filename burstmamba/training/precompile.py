@@ -1,12 +1,14 @@
 """Compile the parts of a training step in processes of their own, all at once.
 
 PyTorch compiles in one process on about one core, part after part, and keeps what it has compiled on disk: here other
-processes do that work, each for one part, and this one then finds it done.
+processes do that work, each for one part, and this one then finds it done. Meanwhile it runs the network as it is, so
+that the scans and samplings, which stand between the compiled parts, are found too, and the libraries are set up.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from dataclasses import replace
@@ -23,6 +25,8 @@ from burstmamba.model.keyframe_stream import Block, channels_last
 from burstmamba.training.recipe import Recipe
 from burstmamba.training.step import Inputs, autocast_of
 
+Layouts = list[tuple[tuple[int, ...], tuple[int, ...]]]
+
 FEWEST_CORES = 8
 """With fewer the processes would wait for each other."""
 LONGEST = 300
@@ -33,8 +37,14 @@ def precompile(recipe: Recipe, examples: list[Inputs], device: torch.device) -> 
     """Compile for steps on such bursts, and wait; whatever fails is left for the first step, which says why."""
     if own_cores() < FEWEST_CORES:
         return
-    processes = [start(recipe, example, part, device) for example, part in parts_of(recipe.model, examples)]
+    parts = parts_of(recipe.model, examples)
+    processes = [start(recipe, example, part, device, own_cores() // len(parts)) for example, part in parts]
     try:
+        import torch._dynamo  # four seconds that are free now
+
+        for example in examples:
+            compile_part(recipe.model, recipe.precision, "nothing", device, layouts_of(example))
+        torch.cuda.empty_cache()
         for process in processes:
             process.wait(LONGEST)
     except subprocess.TimeoutExpired:
@@ -50,12 +60,19 @@ def parts_of(config: ModelConfig, examples: list[Inputs]) -> list[tuple[Inputs, 
     return [(examples[0], "keyframe"), *((example, "burst") for example in lengths)]
 
 
-def start(recipe: Recipe, example: Inputs, part: str, device: torch.device) -> subprocess.Popen[bytes]:
+def layouts_of(example: Inputs) -> Layouts:
+    """Shape and strides of each tensor of a batch."""
+    return [(tuple(tensor.shape), tensor.stride()) for tensor in example.tensors()]
+
+
+def start(
+    recipe: Recipe, example: Inputs, part: str, device: torch.device, threads: int = 1
+) -> subprocess.Popen[bytes]:
     """Begin compiling a part for bursts laid out like `example`."""
-    layouts = [(tensor.shape, tensor.stride()) for tensor in example.tensors()]
-    arguments = (recipe.model.to_json(), recipe.precision, part, str(device), json.dumps(layouts))
+    arguments = (recipe.model.to_json(), recipe.precision, part, str(device), json.dumps(layouts_of(example)))
     command = [sys.executable, "-m", "burstmamba.training.precompile", *arguments]
-    return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    environment = os.environ | {"TORCHINDUCTOR_COMPILE_THREADS": str(threads)}
+    return subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
 
 def compile_blocks(model: torch.nn.Module, kinds: tuple[type[torch.nn.Module], ...] = (Block, BurstStage)) -> None:
@@ -70,15 +87,15 @@ def compile_blocks(model: torch.nn.Module, kinds: tuple[type[torch.nn.Module], .
             module.compile(dynamic=False)
 
 
-def compile_part(config: ModelConfig, precision: str, part: str, device: torch.device, layouts: list) -> None:
-    """Forward and backward of a network of one stage and one block, of which one is compiled."""
+def compile_part(config: ModelConfig, precision: str, part: str, device: torch.device, layouts: Layouts) -> None:
+    """Forward and backward of a network of one stage and one block, of which one (or nothing) is compiled."""
     tensors = [torch.empty_strided(shape, stride, device=device).uniform_() for shape, stride in layouts]
     frames, _, *maps = tensors
     correspondence = Correspondence(*maps) if maps else None
     if part == "keyframe":
         frames, correspondence = frames[:, :1], None
     model = channels_last(BurstMamba(replace(config, blocks=(1,))).to(device))
-    compile_blocks(model, (Block,) if part == "keyframe" else (BurstStage,))
+    compile_blocks(model, {"keyframe": (Block,), "burst": (BurstStage,), "nothing": ()}[part])
     with autocast_of(precision, device):
         output: Tensor = model(frames, correspondence)
     output.float().sum().backward()

@@ -271,6 +271,10 @@ class Run:
             export_weights(
                 self.options.out / "export", self.model, self.ema, shard_mib=self.options.shard_mib, notes=self.notes()
             )
+        self.close()
+
+    def close(self) -> None:
+        """End the log."""
         self.logbook.write("end", self.place.step, {"finished": self.finished, "seconds": self.seconds()})
         self.logbook.close()
 

@@ -13,7 +13,7 @@ from burstmamba.checkpoint import write_atomically
 from burstmamba.errors import InputError
 from burstmamba.training.chance import burst_length, seed_of
 from burstmamba.training.graph_step import GraphStep
-from burstmamba.training.interruption import Interruption
+from burstmamba.training.interruption import Interruption, StoppedEarly
 from burstmamba.training.recipe import Phase
 from burstmamba.training.run import Report, Run
 from burstmamba.training.schedule import Clock, ema_weight, phase_clock, rate_at
@@ -37,22 +37,27 @@ class Summary:
 
 
 def train(run: Run, source: Source) -> Summary:
-    """Train to the end of the schedule, a pause or a signal; a checkpoint is written in every case."""
+    """Train to the end of the schedule, a pause or a signal; a checkpoint of every step taken is written."""
     device = torch.cuda.get_device_name(run.device) if run.device.type == "cuda" else "cpu"
     run.logbook.write(
         "start", run.place.step, {"device": device, "processes": run.processes.world, "torch": torch.__version__}
     )
     with Interruption() as interruption:
-        while not run.finished and train_phase(run, source, interruption):
-            pass
-        run.finish(score=interruption.signal is None)
+        try:
+            while not run.finished and train_phase(run, source, interruption):
+                pass
+        except StoppedEarly:
+            run.close()  # the last checkpoint holds all there is; the weights in memory may not be themselves
+        else:
+            run.finish(score=interruption.signal is None)
     return Summary(run.finished, interruption.signal)
 
 
 def train_phase(run: Run, source: Source, interruption: Interruption) -> bool:
     """Run the current phase from where it stands; returns whether it came to its end."""
     place, phase, seed = run.place, run.recipe.phases[run.place.phase], run.recipe.seed
-    step = build_step(run, phase, source)
+    with interruption.at_once():
+        step = build_step(run, phase, source)
     prefetcher = Prefetcher(source, run.device)
     clock = phase_clock(run.recipe.phases, place.phase, by_time=run.options.minutes is not None)
     look, rate = Look(run, phase, clock), 0.0

@@ -34,6 +34,38 @@ def test_each_part_runs_in_a_process_of_its_own(monkeypatch):
     assert [process.wait(300) for process in found] == [0, 0]
 
 
+class Compiler:
+    """Stands for a process that compiles."""
+
+    def __init__(self, *wanted):
+        self.wanted, self.done = wanted, []
+
+    def wait(self, seconds):
+        self.done.append("waited for")
+
+    def kill(self):
+        self.done.append("ended")
+
+
+def test_the_waiting_process_runs_what_is_not_compiled(monkeypatch):
+    """Parts share the cores; while they compile, the network runs once at every length; nobody is left behind."""
+    started, run = [], []
+    monkeypatch.setattr(precompile, "own_cores", lambda: 12)
+    monkeypatch.setattr(precompile, "start", lambda *wanted: started.append(Compiler(*wanted)) or started[-1])
+    monkeypatch.setattr(precompile, "compile_part", lambda *wanted: run.append((wanted[2], wanted[4][0][0][1])))
+    precompile.precompile(RECIPE, examples(3, 2, 1), torch.device("cpu"))
+    assert [compiler.wanted[4] for compiler in started] == [4, 4, 4]
+    assert [compiler.done for compiler in started] == [["waited for", "ended"]] * 3
+    assert run == [("nothing", 3), ("nothing", 2), ("nothing", 1)]
+
+
+def test_nothing_compiled_still_runs(monkeypatch):
+    recipe = replace(RECIPE, model=replace(MODEL, channels=8, burst_channels=4))
+    monkeypatch.setattr(torch.nn.Module, "compile", lambda *_, **__: pytest.fail("asked to compile"))
+    layouts = precompile.layouts_of(examples(2)[0])
+    precompile.compile_part(recipe.model, recipe.precision, "nothing", torch.device("cpu"), layouts)
+
+
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="compiled for a GPU only")
 def test_what_was_compiled_is_found(tmp_path, monkeypatch):

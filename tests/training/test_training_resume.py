@@ -18,11 +18,11 @@ from safetensors import safe_open
 from training_toys import PHASE, RECIPE, ToySource, toy_run, toy_train, toy_validation
 
 from burstmamba.errors import InputError
-from burstmamba.training import snapshot
+from burstmamba.training import snapshot, trainer
 from burstmamba.training.logbook import read_logbook
 from burstmamba.training.run import Run, RunOptions
 from burstmamba.training.snapshot import read_snapshot
-from burstmamba.training.trainer import train
+from burstmamba.training.trainer import build_step, train
 
 TOYS = Path(__file__).with_name("training_toys.py")
 
@@ -61,6 +61,37 @@ def test_interrupted_equals_uninterrupted(tmp_path, number):
     assert same(resumed.ema.state_dict(), whole.ema.state_dict())
     last = [read_snapshot(tmp_path / name / "checkpoints" / "step-00000008.safetensors") for name in ("whole", "cut")]
     assert same(last[0].optimizer, last[1].optimizer)
+
+
+@pytest.mark.parametrize("finding", [None, RuntimeError("the compiler's helpers are gone")])
+def test_a_signal_while_a_phase_is_prepared_stops_at_once(tmp_path, monkeypatch, finding):
+    """Compiling may take minutes, and for ever where the signal ended its helpers; nothing would be lost."""
+    phases = (replace(PHASE, name="keyframe", steps=2, frames=((1, 1.0),)), replace(PHASE, steps=3))
+    recipe = replace(RECIPE, phases=phases)
+    whole, _ = toy_train(tmp_path / "whole", recipe)
+
+    def preparing(run, phase, source):
+        if phase is not run.recipe.phases[1]:
+            return build_step(run, phase, source)
+        with torch.no_grad():
+            next(run.model.parameters()).zero_()  # as a rehearsal of the step changes them
+        try:
+            os.kill(os.getpid(), signal.SIGTERM)
+            time.sleep(60)
+        finally:
+            if finding:
+                raise finding
+
+    with monkeypatch.context() as patched:
+        patched.setattr(trainer, "build_step", preparing)
+        begun = time.monotonic()
+        _, summary = toy_train(tmp_path / "cut", recipe)
+    assert time.monotonic() - begun < 30
+    assert not summary.finished and summary.signal == signal.SIGTERM
+    assert not (tmp_path / "cut" / "weights.safetensors").exists()
+    assert read_logbook(tmp_path / "cut")[-1]["kind"] == "end"
+    resumed, summary = toy_train(tmp_path / "cut", recipe, resume=True)
+    assert summary.finished and same(resumed.model.state_dict(), whole.model.state_dict())
 
 
 def start(out: Path, steps: int) -> subprocess.Popen[bytes]:
