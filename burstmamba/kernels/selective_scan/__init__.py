@@ -11,6 +11,8 @@ from burstmamba.errors import InputError
 from burstmamba.kernels.selective_scan import cpu_backend, triton_backend
 from burstmamba.kernels.selective_scan.reference import PATHS, selective_scan_reference
 
+MOST_PATHS = 8
+
 __all__ = ["BACKENDS", "PATHS", "Backend", "select_backend", "selective_scan"]
 
 
@@ -98,8 +100,8 @@ def check_shapes(
     if x.ndim != 5:
         raise InputError(f"scan tokens must be (b, p, i, j, d), got {tuple(x.shape)}.")
     unknown = [path for path in paths if path not in PATHS]
-    if unknown or not paths:
-        raise InputError(f"scan paths must be one or more of {', '.join(PATHS)}, got {paths}.")
+    if unknown or not 1 <= len(paths) <= MOST_PATHS:
+        raise InputError(f"scan paths must be one to {MOST_PATHS} of {', '.join(PATHS)}, got {paths}.")
     b, p, i, j, d = x.shape
     k, n = len(paths), A.shape[-1]
     expected = {
