@@ -56,7 +56,7 @@ def scan_cpu(
     return out
 
 
-# Not by `custom_op`, whose first call imports the compiler: two seconds that somebody restoring a picture need not wait.
+# Not by `custom_op`, whose first call imports the compiler: two seconds that somebody restoring a picture would wait.
 OPERATORS = torch.library.Library("burstmamba", "FRAGMENT")
 OPERATORS.define("scan_cpu" + torch.library.infer_schema(scan_cpu, mutates_args=()))
 OPERATORS.impl("scan_cpu", scan_cpu, "CPU")
