@@ -5,15 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Callable
 
+import torch
 from torch import Tensor
 
 from burstmamba.errors import InputError
 from burstmamba.kernels.selective_scan import cpu_backend, triton_backend
 from burstmamba.kernels.selective_scan.reference import PATHS, selective_scan_reference
+from burstmamba.kernels.triton_support import INSTALLED
+
+__all__ = ["BACKENDS", "PATHS", "Backend", "register_operators", "select_backend", "selective_scan"]
 
 MOST_PATHS = 8
-
-__all__ = ["BACKENDS", "PATHS", "Backend", "select_backend", "selective_scan"]
 
 
 @dataclass(frozen=True)
@@ -83,6 +85,14 @@ def select_backend(x: Tensor, name: str | None = None) -> Backend:
                 raise InputError(f"scan backend {name!r} cannot run here: {reason}.")
             return backend
     raise InputError(f"unknown scan backend {name!r}; known: {', '.join(backend.name for backend in BACKENDS)}.")
+
+
+def register_operators() -> None:
+    """Make the operators known to PyTorch before the first scan: a FLOP counter knows those that it found when made."""
+    from burstmamba.kernels.selective_scan import cpu_op  # noqa: F401 (importing it registers)
+
+    if INSTALLED and torch.cuda.is_available():
+        from burstmamba.kernels.selective_scan import triton_op  # noqa: F401 (importing it registers)
 
 
 def check_shapes(
