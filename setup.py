@@ -1,5 +1,6 @@
 """Builds the CPU scan; the rest is in pyproject.toml. Without a C++ compiler the package installs all the same."""
 
+import os
 import tempfile
 from pathlib import Path
 
@@ -11,7 +12,24 @@ GNU_FLAGS = ["-O3", "-std=c++17", "-ffp-contract=fast", "-fvisibility=hidden", "
 
 
 class BuildScan(build_ext):
-    """Adds the flags that this compiler understands, OpenMP among them where it works."""
+    """Adds the flags that this compiler understands, OpenMP among them where it works.
+
+    Builds in a folder of its own and puts the library into a checkout whole, so that two builds at once, or a build and
+    a process that loads the library, do not meet.
+    """
+
+    def run(self) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            self.build_temp = folder
+            if self.inplace:
+                self.build_lib = folder
+            super().run()
+
+    def copy_file(self, infile, outfile, *args, **options):
+        temporary = f"{outfile}.{os.getpid()}"
+        copied = super().copy_file(infile, temporary, *args, **options)
+        os.replace(temporary, outfile)
+        return copied
 
     def build_extensions(self) -> None:
         if self.compiler.compiler_type == "unix":

@@ -6,11 +6,10 @@ The scan and the block around it take turns within one run, so that both see the
 from __future__ import annotations
 
 import argparse
-import statistics
 
 import torch
 from bench_scan import check_all
-from measuring import clock, write_results
+from measuring import clock, summary, write_results
 from scan_cases import CASES, make_inputs
 
 from burstmamba.kernels.selective_scan import selective_scan
@@ -37,7 +36,6 @@ def main() -> None:
         selective_scan(*inputs, paths=case.paths, backend=backend)
 
     runs = {"scan": [], "block": [], "scan, one thread": []}
-    rows = []
     with torch.no_grad():
         for _ in range(args.repeats + 1):
             torch.set_num_threads(threads)
@@ -48,9 +46,9 @@ def main() -> None:
         torch.set_num_threads(threads)
         if args.reference:
             runs["reference loop"] = [0.0] + [clock(lambda: scan("reference")) for _ in range(3)]
-    medians = {name: statistics.median(times[1:]) for name, times in runs.items()}
+    rows: list[dict] = [{"what": name} | summary(times[1:]) for name, times in runs.items()]
+    medians = {row["what"]: row["median_ms"] for row in rows}
     rest = medians["block"] - medians["scan"]
-    rows = [{"what": name, "median_ms": round(value, 2)} for name, value in medians.items()]
     ratios = {"scan / rest of the block": medians["scan"] / rest}
     ratios[f"one thread / {threads} threads"] = medians["scan, one thread"] / medians["scan"]
     if args.reference:

@@ -24,7 +24,7 @@ def main() -> None:
             subprocess.run([sys.executable, *arguments], check=True, stdout=subprocess.DEVNULL)
 
         run()
-        rows.append({"what": name} | summary([clock(run) for _ in range(7)]))
+        rows.append({"what": name} | summary([clock(run) for _ in range(15)]))
         print(f"{name:20} {rows[-1]['median_ms']:8.0f} ms", flush=True)
     print(f"written to {write_results('import', torch.device('cpu'), rows)}")
 

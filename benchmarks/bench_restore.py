@@ -4,9 +4,10 @@
     python benchmarks/bench_restore.py --stand-in --megapixels 3 6        # everything but the network, its memory kept
     python benchmarks/bench_restore.py --model paper --megapixels 12 --device cuda --ending tif
 
-Every size runs in a process of its own, since a peak never falls. Frames are JPEG files of a textured scene that is
-moved and turned a little from frame to frame. `--stand-in` interpolates instead of running a network and allocates what
-a network's window may take on a CPU, so that the memory of all the rest can be measured in minutes.
+Every job runs in a process of its own, since a peak never falls; the median one is written, with the quartiles of all.
+Frames are JPEG files of a textured scene that is moved and turned a little from frame to frame. `--stand-in`
+interpolates instead of running a network and allocates what a network's window may take on a CPU, so that the memory of
+all the rest can be measured in minutes.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from pathlib import Path
 import cv2
 import numpy as np
 import torch
-from measuring import RESULTS, provenance
+from measuring import provenance, results_folder, summary
 from torch import Tensor, nn
 
 import burstmamba.restoration.job as job
@@ -103,6 +104,7 @@ def main() -> None:
     parser.add_argument("--ending", default="png")
     parser.add_argument("--folder", help="where the frames and the picture are written; default: the temporary folder")
     parser.add_argument("--output", type=Path)
+    parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--inner", action="store_true", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.inner:
@@ -110,12 +112,17 @@ def main() -> None:
         return
     device = pick_device(arguments.device)
     name = "stand-in" if arguments.stand_in else Path(arguments.model).stem
-    output = arguments.output or RESULTS / f"restore_{name}_{device.type}.json"
+    output = arguments.output or results_folder() / f"restore_{name}_{device.type}.json"
     entries = []
     for megapixels in arguments.megapixels:
         # The last --megapixels counts.
         call = [sys.executable, __file__, *sys.argv[1:], "--inner", "--megapixels", str(megapixels)]
-        entries.append(json.loads(subprocess.run(call, stdout=subprocess.PIPE, text=True, check=True).stdout))
+        jobs = [
+            json.loads(subprocess.run(call, stdout=subprocess.PIPE, text=True, check=True).stdout)
+            for _ in range(arguments.repeats)
+        ]
+        jobs.sort(key=lambda entry: entry["total_s"])
+        entries.append(jobs[len(jobs) // 2] | {"total": summary([1000 * entry["total_s"] for entry in jobs])})
         print(json.dumps(entries[-1]), flush=True)
         result = {"what": f"restore, {name}", "provenance": provenance(device), "entries": entries}
         write_atomically(output, json.dumps(result, indent=2).encode() + b"\n")

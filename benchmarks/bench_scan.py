@@ -180,6 +180,8 @@ def main() -> None:
             total = row.get("forward_backward", row["forward"])["median_ms"]
             floor = 1000 * (sum(moved) if case.backward else moved[0]) / bandwidth
             row |= {"bytes_forward": moved[0], "bytes_backward": moved[1], "state_updates": case.elements}
+            operations = case.operations / total * 1000
+            row |= {"operations": case.operations, "operations_over_matrix_rate": round(operations / rate, 4)}
             row |= {"copy_floor_ms": round(floor, 4), "floor_over_time": round(floor / total, 3), "bar_ms": case.bar_ms}
             keep(row)
             print(

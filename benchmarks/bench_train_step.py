@@ -2,7 +2,7 @@
 
 Each step is timed as a user of plain PyTorch would run it (launched, nothing compiled, the same scan), and as `train`
 runs it (blocks compiled, the whole step a CUDA graph). Inputs are random and stay on the device. Windows are replayed
-as `restore` replays them. Writes results/train_step.json.
+as `restore` replays them. The scan is checked against its reference first. Writes results/train_step.json.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import time
 from dataclasses import dataclass
 
 import torch
+from bench_scan import check_all
 from measuring import straightness, summary, timed, write_results
 
 from burstmamba.correspondence.field import Correspondence
@@ -112,6 +113,7 @@ def main() -> None:
     args = parser.parse_args()
     device = torch.device("cuda")
     torch.backends.cudnn.benchmark = True
+    check_all("triton", device, [])
     rows: list[dict] = []
 
     def keep(row: dict) -> dict:

@@ -117,14 +117,19 @@ def copy_bandwidth(device: torch.device) -> float:
     return 2 * source.nbytes / (timed(lambda: target.copy_(source), device)["median_ms"] / 1000)
 
 
+def results_folder() -> Path:
+    """benchmarks/results, or $BENCH_RESULTS."""
+    folder = Path(os.environ.get("BENCH_RESULTS", RESULTS))
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
 def write_results(name: str, device: torch.device, rows: list[dict]) -> Path:
     """benchmarks/results/NAME.json (or below $BENCH_RESULTS), whole or not at all.
 
     Written again after every row, so that a run that is cut off leaves what it measured.
     """
-    folder = Path(os.environ.get("BENCH_RESULTS", RESULTS))
-    folder.mkdir(parents=True, exist_ok=True)
-    path = folder / f"{name}.json"
+    path = results_folder() / f"{name}.json"
     text = json.dumps({"provenance": provenance(device), "rows": rows}, indent=1, ensure_ascii=False)
     temporary = path.with_suffix(".tmp")
     temporary.write_text(text + "\n")

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from burstmamba.kernels.selective_scan.flops import scan_flops
+
 FOUR = ("rows", "columns", "rows reversed", "columns reversed")
 TWO = ("rows", "rows reversed")
 
@@ -36,6 +38,12 @@ class Case:
     def elements(self) -> int:
         """State updates: one exponential each in the forward."""
         return self.b * self.p * self.i * self.j * self.d * self.n * len(self.paths)
+
+    @property
+    def operations(self) -> int:
+        """Of the forward, and twice as many for the backward, as training's operations are counted."""
+        shape = self.b, self.p, len(self.paths), self.i, self.j, self.d
+        return scan_flops(None, shape, (self.n,)) * (3 if self.backward else 1)
 
     def bytes_moved(self, itemsize: int) -> tuple[int, int]:
         """Bytes that forward and backward cannot avoid: every input read once, every output written once."""

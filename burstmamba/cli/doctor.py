@@ -47,7 +47,7 @@ def examine() -> dict[str, dict[str, str]]:
 
     from burstmamba import __version__
     from burstmamba.checkpoint import WEIGHTS, shipped_models
-    from burstmamba.kernels.selective_scan import BACKENDS
+    from burstmamba.kernels.selective_scan import BACKENDS, cpu_backend, cpu_library
 
     devices = {"cpu": f"{platform.processor() or platform.machine()}, {torch.get_num_threads()} threads"}
     probe = {"cpu": torch.zeros(1)}
@@ -60,6 +60,8 @@ def examine() -> dict[str, dict[str, str]]:
         backend.name: "; ".join(f"{device}: {backend.unavailable(x) or 'available'}" for device, x in probe.items())
         for backend in BACKENDS
     }
+    if cpu_backend.unavailable(probe["cpu"]) is None:
+        backends["cpp"] += f" ({cpu_library.abilities()})"
     models = {name: f"{(WEIGHTS / f'{name}.safetensors').stat().st_size / 2**20:.1f} MiB" for name in shipped_models()}
     extras = {}
     for extra, (modules, purpose) in EXTRAS.items():

@@ -9,6 +9,7 @@ from torch.utils.checkpoint import checkpoint
 from burstmamba.burst import check_frames
 from burstmamba.correspondence.field import Correspondence
 from burstmamba.errors import InputError
+from burstmamba.kernels.selective_scan import register_operators
 from burstmamba.model.base_image import base_image, color_masks
 from burstmamba.model.beside import Beside
 from burstmamba.model.burst_stream import BurstStream
@@ -30,6 +31,7 @@ class BurstMamba(nn.Module):
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
+        register_operators()
         self.config = config
         self.keyframe = KeyframeStream(config)
         self.burst = BurstStream(config) if config.burst_channels else None

@@ -62,6 +62,23 @@ def test_dense_count_equals_pytorchs(name, frames):
     assert counted == pytest.approx(expected, rel=1e-9)
 
 
+def test_scans_are_counted_from_the_first_one_on():
+    """In a process of its own: a counter knows the operators that were registered when it was made."""
+    code = """
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+from burstmamba import BurstMamba
+from burstmamba.model.config import preset
+model = BurstMamba(preset("tiny"))
+with torch.inference_mode(), FlopCounterMode(display=False) as counter:
+    model(torch.rand(1, 3, 3, 8, 6))
+print(sum(count for operator, count in counter.get_flop_counts()["Global"].items() if "scan" in str(operator)))
+"""
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    parts = measure_complexity(preset("tiny"), 8, 6, 3)
+    assert int(run.stdout) == sum_operations((*parts.keyframe.values(), *parts.burst.values())).scan, run.stderr
+
+
 def test_cost_is_linear_in_frames_and_area():
     config = preset("light")
     costs = [measure_complexity(config, 16, 16, l).total("executed") for l in range(2, 6)]

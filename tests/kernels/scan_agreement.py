@@ -117,6 +117,7 @@ SMALL = (
     Scan(6, 4, paths=("rows", "columns"), dtype=torch.bfloat16),
     Scan(14, paths=BURST, p=2, dtype=torch.float16, weighted=True),
     Scan(257, d=4),
+    Scan(3, d=20, n=300),
 )
 # For Triton's interpreter, which takes some 10 ms a token: one to three groups of 32 channels, in chunks where they are
 # long; n that is no power of two, and more than fit in a lane; extreme delta.

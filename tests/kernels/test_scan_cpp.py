@@ -67,8 +67,8 @@ def test_threads_change_no_output():
     assert torch.equal(outputs[0], outputs[1]) and torch.equal(outputs[0], outputs[2])
 
 
-def test_weight_zero_leaves_the_state_untouched():
-    """A frame of weight 0 changes no other frame's output."""
+def test_weight_zero_leaves_the_state_untouched(lanes):
+    """A frame of weight 0 changes no other frame's output, not by a bit: 2^0 is 1."""
     scan = Scan(6, d=7, n=8, paths=BURST, p=2)
     inputs, _ = make_inputs(scan)
     weight = torch.ones(1, 2, 6, 1)
@@ -77,7 +77,18 @@ def test_weight_zero_leaves_the_state_untouched():
     full = selective_scan(*inputs, paths=BURST, weight=weight, backend="cpp")[:, :, others]
     kept = [t[:, :, others] if t.ndim == 5 else t[:, :, :, others] if t.ndim == 6 else t for t in inputs]
     without = selective_scan(*kept, paths=BURST, weight=weight[:, :, others], backend="cpp")
-    torch.testing.assert_close(full, without, rtol=1e-5, atol=1e-5)
+    assert torch.equal(full, without)
+
+
+def test_no_sequences_have_gradients_of_zero():
+    inputs, _ = make_inputs(Scan(3, d=20, n=8))
+    empty = [tensor[:0] if tensor.ndim > 4 else tensor for tensor in inputs]
+    torch.use_deterministic_algorithms(True)  # fresh memory is NaN
+    try:
+        found = results(empty, None, Scan(3, d=20, n=8), "cpp")
+    finally:
+        torch.use_deterministic_algorithms(False)
+    assert not any(tensor.any() for tensor in found)
 
 
 def test_not_a_number_is_not_hidden():
@@ -94,9 +105,34 @@ def test_operator_is_known_to_pytorch():
     torch.library.opcheck(torch.ops.burstmamba.scan_cpu.default, (*leaves, weight, [0, 2]))
 
 
-def test_flops():
+@pytest.mark.parametrize("mode", [torch.enable_grad, torch.no_grad, torch.inference_mode])
+def test_compiles(mode):
+    """As one graph, forward and gradients."""
+    scan = Scan(6, 8, d=20, n=8, paths=BURST)
+    inputs, weight = make_inputs(scan)
+    torch.compiler.reset()
+    compiled = torch.compile(selective_scan, fullgraph=True, backend="aot_eager")
+    leaves = [tensor.detach().requires_grad_() for tensor in inputs]
+    with mode():
+        y = compiled(*leaves, paths=BURST)
+        assert torch.equal(y, selective_scan(*inputs, paths=BURST, backend="cpp"))
+    if mode is torch.enable_grad:
+        upstream = torch.sin(torch.arange(y.numel()).view(y.shape)).to(y.dtype)
+        expected = results(inputs, weight, scan, "cpp")[1:]
+        assert all(torch.equal(*pair) for pair in zip(torch.autograd.grad(y, leaves, upstream), expected, strict=True))
+
+
+def test_autocast_keeps_float32():
+    inputs, _ = make_inputs(SMALL[6])
+    plain = selective_scan(*inputs, paths=SMALL[6].paths)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert torch.equal(selective_scan(*inputs, paths=SMALL[6].paths), plain)
+
+
+@pytest.mark.parametrize("mode", [torch.enable_grad, torch.no_grad, torch.inference_mode])
+def test_flops(mode):
     inputs, _ = make_inputs(Scan(6, 4, d=5, n=4, paths=BURST))
-    with torch.utils.flop_counter.FlopCounterMode(display=False) as counter:
+    with mode(), torch.utils.flop_counter.FlopCounterMode(display=False) as counter:
         selective_scan(*inputs, paths=BURST, backend="cpp")
     assert counter.get_total_flops() == 2 * 24 * 5 * (9 * 4 + 1)
 

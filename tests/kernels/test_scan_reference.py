@@ -100,7 +100,9 @@ def test_selection_and_errors():
         selective_scan(**inputs, paths=PATHS, backend="cuda")
     with pytest.raises(InputError, match=r"scan argument B must be \(1, 2, 4, 3, 2, 2\)"):
         selective_scan(**{**inputs, "B": inputs["B"][..., :1]}, paths=PATHS)
-    with pytest.raises(InputError, match="paths must be one or more of rows"):
+    with pytest.raises(InputError, match="paths must be one to 8 of rows"):
         selective_scan(**inputs, paths=("diagonal",) * 4)
+    with pytest.raises(InputError, match="paths must be one to 8 of rows"):
+        selective_scan(**inputs, paths=("rows",) * 9)
     with pytest.raises(InputError, match=r"tokens must be \(b, p, i, j, d\)"):
         selective_scan(**{**inputs, "x": inputs["x"][0]}, paths=PATHS)

@@ -24,6 +24,20 @@ def test_scan_values_and_gradients(scan):
     assert not too_far(scan, errors(scan, "triton", "cuda"))
 
 
+@pytest.mark.parametrize("scan", [SMALL[3], LARGE[0], LARGER[0]], ids=str)
+def test_scan_in_fresh_memory_and_again(scan):
+    """Fresh memory is NaN here, and whatever is left unwritten would show; no sum depends on who comes first."""
+    torch.use_deterministic_algorithms(True)
+    try:
+        assert torch.empty(1, device="cuda").isnan().all()
+        assert not too_far(scan, errors(scan, "triton", "cuda"))
+        inputs, weight = make_inputs(scan, "cuda")
+        first, second = (results(inputs, weight, scan, "triton") for _ in range(2))
+    finally:
+        torch.use_deterministic_algorithms(False)
+    assert all(torch.equal(a, b) for a, b in zip(first, second, strict=True))
+
+
 @pytest.mark.parametrize("sampling", SAMPLINGS, ids=str)
 def test_sampling_values_and_gradients(sampling):
     for name, error in sampling_errors(sampling, "triton", "cuda").items():

@@ -5,13 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Callable
 
+import torch
 from torch import Tensor
 
 from burstmamba.errors import InputError
 from burstmamba.kernels.selective_scan import cpu_backend, triton_backend
 from burstmamba.kernels.selective_scan.reference import PATHS, selective_scan_reference
+from burstmamba.kernels.triton_support import INSTALLED
 
-__all__ = ["BACKENDS", "PATHS", "Backend", "select_backend", "selective_scan"]
+__all__ = ["BACKENDS", "PATHS", "Backend", "register_operators", "select_backend", "selective_scan"]
+
+MOST_PATHS = 8
 
 
 @dataclass(frozen=True)
@@ -83,6 +87,14 @@ def select_backend(x: Tensor, name: str | None = None) -> Backend:
     raise InputError(f"unknown scan backend {name!r}; known: {', '.join(backend.name for backend in BACKENDS)}.")
 
 
+def register_operators() -> None:
+    """Make the operators known to PyTorch before the first scan: a FLOP counter knows those that it found when made."""
+    from burstmamba.kernels.selective_scan import cpu_op  # noqa: F401 (importing it registers)
+
+    if INSTALLED and torch.cuda.is_available():
+        from burstmamba.kernels.selective_scan import triton_op  # noqa: F401 (importing it registers)
+
+
 def check_shapes(
     x: Tensor,
     delta: Tensor,
@@ -98,8 +110,8 @@ def check_shapes(
     if x.ndim != 5:
         raise InputError(f"scan tokens must be (b, p, i, j, d), got {tuple(x.shape)}.")
     unknown = [path for path in paths if path not in PATHS]
-    if unknown or not paths:
-        raise InputError(f"scan paths must be one or more of {', '.join(PATHS)}, got {paths}.")
+    if unknown or not 1 <= len(paths) <= MOST_PATHS:
+        raise InputError(f"scan paths must be one to {MOST_PATHS} of {', '.join(PATHS)}, got {paths}.")
     b, p, i, j, d = x.shape
     k, n = len(paths), A.shape[-1]
     expected = {

@@ -14,9 +14,18 @@ def unavailable(x: Tensor) -> str | None:
         return f"it needs a CPU tensor, not one on {x.device.type}"
     if x.dtype not in (torch.float32, torch.bfloat16, torch.float16):
         return f"it takes float32, bfloat16 or float16, not {str(x.dtype).removeprefix('torch.')}"
-    if library() is None:
+    if not built():
         return "the package was installed without a C++ compiler; install one (g++ or clang++) and reinstall"
     return None
+
+
+def built() -> bool:
+    """Whether there is a library to call."""
+    return library() is not None
+
+
+# What `torch.compiler.assume_constant_result` does, which imports the compiler: no tracing into the search for a file.
+built._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
 
 def scan(*args) -> Tensor:

@@ -62,7 +62,10 @@ def library() -> ctypes.CDLL | None:
     return None
 
 
-def instruction_set(limit: int = 0) -> str:
-    """Which instructions the scan uses on this processor."""
+def abilities() -> str:
+    """Which instructions the scan uses on this processor, and whether it was built for several threads."""
     loaded = library()
-    return "none" if loaded is None else {16: "AVX-512", 8: "AVX2", 4: "baseline"}[loaded.scan_lanes(limit)]
+    if loaded is None:
+        return "none"
+    instructions = {16: "AVX-512", 8: "AVX2", 4: "baseline instructions"}[loaded.scan_lanes(0)]
+    return f"{instructions}, {'several threads' if loaded.scan_has_threads() else 'one thread: built without OpenMP'}"

@@ -32,12 +32,9 @@ def selective_scan_cpu(
     codes = [CODES[path] for path in paths]
     floats = (tensor.float() for tensor in (x, delta, A, B, C, D, delta_bias))
     weight = None if weight is None else weight.detach().float()
-    # A custom operator's first call imports the compiler, two seconds that somebody restoring a picture need not wait.
-    scan = run_forward if torch.is_inference_mode_enabled() else torch.ops.burstmamba.scan_cpu
-    return scan(*floats, weight, codes).to(x.dtype)
+    return torch.ops.burstmamba.scan_cpu(*floats, weight, codes).to(x.dtype)
 
 
-@torch.library.custom_op("burstmamba::scan_cpu", mutates_args=(), device_types="cpu")
 def scan_cpu(
     x: Tensor,
     delta: Tensor,
@@ -49,10 +46,23 @@ def scan_cpu(
     weight: Tensor | None,
     codes: Sequence[int],
 ) -> Tensor:
-    return run_forward(x, delta, A, B, C, D, delta_bias, weight, codes)
+    """The scan itself, for float32 tensors on the CPU."""
+    arguments, alive = prepare(x, delta, A, B, C, D, delta_bias, weight, codes)
+    out = empty_in_order(x)
+    arguments.point("out", out, strides(out, 2))
+    if out.numel():
+        library().scan_forward(ctypes.byref(arguments))
+    del alive
+    return out
 
 
-@scan_cpu.register_fake
+# Not by `custom_op`, whose first call imports the compiler: two seconds that somebody restoring a picture would wait.
+OPERATORS = torch.library.Library("burstmamba", "FRAGMENT")
+OPERATORS.define("scan_cpu" + torch.library.infer_schema(scan_cpu, mutates_args=()))
+OPERATORS.impl("scan_cpu", scan_cpu, "CPU")
+
+
+@torch.library.register_fake("burstmamba::scan_cpu")
 def _(x, delta, A, B, C, D, delta_bias, weight, codes):
     return empty_in_order(x)
 
@@ -80,8 +90,7 @@ def scan_cpu_backward(
     others = {name: like.new_empty(like.shape) for name, like in others.items()}
     for name, tensor in others.items():
         arguments.point(name, tensor)
-    if dx.numel():
-        library().scan_backward(ctypes.byref(arguments))
+    library().scan_backward(ctypes.byref(arguments))
     del alive
     return dx, ddelta, *others.values()
 
@@ -89,17 +98,6 @@ def scan_cpu_backward(
 @scan_cpu_backward.register_fake
 def _(x, delta, A, B, C, D, delta_bias, weight, codes, dy):
     return empty_in_order(x), empty_in_order(delta), *(t.new_empty(t.shape) for t in (A, B, C, D[0], delta_bias))
-
-
-def run_forward(x, delta, A, B, C, D, delta_bias, weight, codes) -> Tensor:
-    """The scan itself, for float32 tensors on the CPU."""
-    arguments, alive = prepare(x, delta, A, B, C, D, delta_bias, weight, codes)
-    out = empty_in_order(x)
-    arguments.point("out", out, strides(out, 2))
-    if out.numel():
-        library().scan_forward(ctypes.byref(arguments))
-    del alive
-    return out
 
 
 def prepare(x, delta, A, B, C, D, delta_bias, weight, codes) -> tuple[Arguments, list[Tensor]]:
@@ -131,5 +129,5 @@ def gradients(ctx, dy: Tensor) -> tuple[Tensor | None, ...]:
     return dx, ddelta, dA, dB, dC, dD, dbias, None, None
 
 
-scan_cpu.register_autograd(gradients, setup_context=remember)
+torch.library.register_autograd("burstmamba::scan_cpu", gradients, setup_context=remember)
 register_flop_formula(torch.ops.burstmamba.scan_cpu)(scan_flops)

@@ -65,11 +65,11 @@ static inline int64_t token_at(const ScanProblem& q, int64_t code, int64_t step)
 #ifdef HAS_WIDE
 #if defined(__clang__)
 #define BEGIN_TARGET_AVX2 _Pragma("clang attribute push(__attribute__((target(\"avx2,fma\"))), apply_to = function)")
-#define BEGIN_TARGET_AVX512 _Pragma("clang attribute push(__attribute__((target(\"avx512f,avx2,fma\"))), apply_to = function)")
+#define BEGIN_TARGET_AVX512 _Pragma("clang attribute push(__attribute__((target(\"avx512f,avx512dq,avx2,fma\"))), apply_to = function)")
 #define END_TARGET _Pragma("clang attribute pop")
 #else
 #define BEGIN_TARGET_AVX2 _Pragma("GCC push_options") _Pragma("GCC target(\"avx2,fma\")")
-#define BEGIN_TARGET_AVX512 _Pragma("GCC push_options") _Pragma("GCC target(\"avx512f,avx2,fma\")")
+#define BEGIN_TARGET_AVX512 _Pragma("GCC push_options") _Pragma("GCC target(\"avx512f,avx512dq,avx2,fma\")")
 #define END_TARGET _Pragma("GCC pop_options")
 #endif
 
@@ -94,7 +94,7 @@ END_TARGET
 static int64_t lanes_here(int64_t limit) {
 #ifdef HAS_WIDE
     const bool fma = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
-    const bool wide = __builtin_cpu_supports("avx512f");
+    const bool wide = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq");
     if (fma && wide && (limit == 0 || limit >= 16)) return 16;
     if (fma && (limit == 0 || limit >= 8)) return 8;
 #endif

@@ -7,42 +7,55 @@ typedef int vi __attribute__((vector_size(LANES * 4)));
 
 static inline vf splat(float v) { return vf{} + v; }
 
+// The first `lanes` of a vector that lies in a row of channels; the others are 0, and are left alone.
 static inline vf load(const float* from, int lanes) {
-    vf v = vf{};
-    if (lanes == LANES)
-        std::memcpy(&v, from, sizeof(vf));
-    else
-        std::memcpy(&v, from, sizeof(float) * lanes);
-    return v;
+    if (lanes == LANES) {
+        vf whole;
+        std::memcpy(&whole, from, sizeof(vf));
+        return whole;
+    }
+#if LANES == 16
+    return (vf)_mm512_maskz_loadu_ps((__mmask16)((1 << lanes) - 1), from);
+#else
+    vf part = vf{};
+    std::memcpy(&part, from, sizeof(float) * lanes);
+    return part;
+#endif
 }
 
 static inline void store(float* to, vf v, int lanes) {
     if (lanes == LANES)
         std::memcpy(to, &v, sizeof(vf));
     else
+#if LANES == 16
+        _mm512_mask_storeu_ps(to, (__mmask16)((1 << lanes) - 1), (__m512)v);
+#else
         std::memcpy(to, &v, sizeof(float) * lanes);
+#endif
 }
 
-// 2^f for |f| <= 1/2, relative error 1e-7.
-static inline vf exp2_fraction(vf f) {
+// 2^(u v) for u v <= 126: relative error 1.6e-7, 6e-8 for u v next to 0, and exactly 1 for 0.
+static inline vf exp2_lanes(vf u, vf v) {
+#if LANES == 16
+    const vf t = u * v + 0.5f;
+    const vf f = (vf)_mm512_maskz_reduce_ps((__mmask16)-1, (__m512)t, 9);  // t - floor(t)
+    vf p = f * 0.00132647273f + 0.00635533128f;  // 2^(f - 1/2)
+    p = p * f + 0.0394804925f;
+    p = p * f + 0.169810578f;
+    p = p * f + 0.490133852f;
+    p = p * f + 0.707106709f;
+    return (vf)_mm512_maskz_scalef_ps((__mmask16)-1, (__m512)p, (__m512)t);  // times 2^floor(t)
+#else
+    const float rounder = 12582912.0f;  // 1.5 * 2^23: a sum with it is rounded to whole numbers, in the lowest bits
+    vf t = u * v;
+    t = t > -126.0f ? t : splat(-126.0f);  // 2^-126 is nothing next to any float32 sum
+    const vf shifted = t + rounder, f = t - (shifted - rounder);
     vf p = f * 0.0013264724f + 0.0096715129f;
     p = p * f + 0.0555073375f;
     p = p * f + 0.2402224208f;
     p = p * f + 0.6931469776f;
-    return p * f + 1.0f;
-}
-
-// 2^(u v) for u v <= 126. Without AVX-512 it stays at 2^-126 below that, which is nothing next to any float32 sum.
-static inline vf exp2_lanes(vf u, vf v) {
-    const float rounder = 12582912.0f;  // 1.5 * 2^23: a sum with it is rounded to whole numbers, in the lowest bits
-#if LANES == 16
-    const vf whole = (u * v + rounder) - rounder;  // both products are fused with the sum
-    return (vf)_mm512_maskz_scalef_ps((__mmask16)-1, (__m512)exp2_fraction(u * v - whole), (__m512)whole);
-#else
-    vf t = u * v;
-    t = t > -126.0f ? t : splat(-126.0f);
-    const vf shifted = t + rounder;
-    return (vf)((vi)exp2_fraction(t - (shifted - rounder)) + ((vi)shifted << 23));
+    p = p * f + 1.0f;
+    return (vf)((vi)p + ((vi)shifted << 23));
 #endif
 }
 
@@ -56,11 +69,10 @@ template <bool SLOPE>
 static inline Step softplus(vf v, float weight) {
     const vf q = exp2_lanes((vf)((vi)v | (int)0x80000000), splat(1.4426950408889634f));
     const vf z = q / (q + 2.0f), z2 = z * z;
-    vf s = z2 * (1.0f / 13) + (1.0f / 11);
-    s = s * z2 + (1.0f / 9);
-    s = s * z2 + (1.0f / 7);
-    s = s * z2 + (1.0f / 5);
-    s = s * z2 + (1.0f / 3);
+    // artanh(z) / z for z <= 1/3, relative error 5e-9.
+    vf s = z2 * 0.140059965f + 0.140009021f;
+    s = s * z2 + 0.200107637f;
+    s = s * z2 + 0.333332081f;
     s = s * z2 + 1.0f;
     Step step;
     step.delta = ((v < 0.0f ? vf{} : v) + (z + z) * s) * weight;  // NaN stays NaN
@@ -122,7 +134,6 @@ struct Walk {
 
 // TILE tokens are walked for one vector of channels before the next vector's turn, so that rows stay in the cache.
 constexpr int TILE = 32;
-constexpr int MOST_STATES = 256;
 
 template <int N>
 static void forward(const ScanProblem& q, int64_t sequence, int64_t first, int64_t last) {
@@ -142,8 +153,8 @@ static void forward(const ScanProblem& q, int64_t sequence, int64_t first, int64
             for (int64_t v = first; v < last; v++) {
                 const vf* a = A + (v - first) * n;
                 vf* carried = states + (v - first) * n;
-                vf state[N ? N : MOST_STATES];
-                std::copy(carried, carried + n, state);
+                vf local[N ? N : 1];
+                vf* state = N ? std::copy(carried, carried + N, local) - N : carried;
                 const vf bias = walk.parameter(q.bias, v), skip = walk.skip(v);
                 // First all that a token needs but its state: these are independent of each other, and of far rows.
                 for (int u = 0; u < count; u++) {
@@ -156,9 +167,10 @@ static void forward(const ScanProblem& q, int64_t sequence, int64_t first, int64
                     const vf delta = deltas[u], driven = drivens[u];
                     const float *B = walk.B_at(order[u]), *C = walk.C_at(order[u]);
                     // The next vector's turn comes when these have arrived: its rows are too far apart to be guessed.
-                    __builtin_prefetch(walk.delta + order[u] * q.delta_strides[3] + (v + 1) * LANES);
-                    __builtin_prefetch(walk.x + order[u] * q.x_strides[2] + (v + 1) * LANES);
-                    __builtin_prefetch(out + order[u] * q.out_strides[2] + (v + 1) * LANES, 1);
+                    // Its last lane's line is fetched; the first lane's is this one or the one that this vector ends in.
+                    __builtin_prefetch(walk.delta + order[u] * q.delta_strides[3] + (v + 2) * LANES - 1);
+                    __builtin_prefetch(walk.x + order[u] * q.x_strides[2] + (v + 2) * LANES - 1);
+                    __builtin_prefetch(out + order[u] * q.out_strides[2] + (v + 2) * LANES - 1, 1);
                     vf y = ys[u], y2 = vf{};
 #pragma GCC unroll 16
                     for (int64_t s = 0; s < n; s++) {
@@ -170,7 +182,7 @@ static void forward(const ScanProblem& q, int64_t sequence, int64_t first, int64
                     }
                     store(out + order[u] * q.out_strides[2] + v * LANES, y + y2, walk.lanes(v));
                 }
-                std::copy(state, state + n, carried);
+                if (N) std::copy(local, local + N, carried);
             }
         }
     }

@@ -1,0 +1,54 @@
+"""Building the C++ scan: without a compiler, and twice at once."""
+
+import ctypes
+import os
+import shutil
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from burstmamba.kernels.selective_scan import cpu_library
+
+ROOT = Path(__file__).resolve().parents[2]
+FOLDER = Path("burstmamba/kernels/selective_scan")
+pytestmark = pytest.mark.skipif(find_spec("setuptools") is None, reason="setuptools is not installed")
+
+
+@pytest.fixture
+def checkout(tmp_path):
+    """What a build needs, and no library."""
+    (tmp_path / FOLDER).mkdir(parents=True)
+    for name in ("setup.py", FOLDER / "scan_cpu.cpp", FOLDER / "scan_lanes.h"):
+        shutil.copy(ROOT / name, tmp_path / name)
+    return tmp_path
+
+
+def build(checkout, **environment):
+    command = [sys.executable, "setup.py", "build_ext", "--inplace"]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+    return subprocess.Popen(command, cwd=checkout, env=os.environ | environment, **pipes)
+
+
+def libraries(checkout):
+    return sorted((checkout / FOLDER).glob("_scan_cpu*"))
+
+
+def test_without_a_compiler_the_rest_is_installed(checkout):
+    run = build(checkout, CC="/no/compiler", CXX="/no/compiler")
+    output = run.communicate()[0]
+    assert run.returncode == 0 and "_scan_cpu" in output and "failed" in output, output
+    assert not libraries(checkout)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("c++") is None, reason="there is no C++ compiler")
+def test_two_builds_at_once_do_not_collide(checkout):
+    runs = [build(checkout) for _ in range(2)]
+    outputs = [run.communicate()[0] for run in runs]
+    assert [run.returncode for run in runs] == [0, 0], outputs
+    (library,) = libraries(checkout)
+    assert ctypes.CDLL(str(library)).scan_problem_size() == ctypes.sizeof(cpu_library.Arguments)
+    assert not (checkout / "build").exists()
