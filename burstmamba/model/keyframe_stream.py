@@ -50,6 +50,21 @@ class PaddedConvolution(nn.Conv2d):
         return F.conv2d(tokens, weight, F.pad(self.bias, (0, outputs)), padding=1)[:, : self.out_channels]
 
 
+def project(tokens: Tensor, weight: Tensor) -> Tensor:
+    """tokens · weightᵀ; likewise filled up, so that a GPU's matrix units read whole vectors."""
+    outputs, inputs = weight.shape
+    if not (inputs % 8 or outputs % 8) or not tokens.is_cuda or not torch.compiler.is_compiling():
+        return F.linear(tokens, weight)
+    return project_filled_up(tokens, weight)
+
+
+def project_filled_up(tokens: Tensor, weight: Tensor) -> Tensor:
+    """The same with zeros in the missing channels."""
+    outputs, inputs = weight.shape
+    weight = F.pad(weight, (0, -inputs % 8, 0, -outputs % 8))
+    return F.linear(F.pad(tokens, (0, -inputs % 8)), weight)[..., :outputs]
+
+
 class SelectiveScan2d(nn.Module):
     """SS2D: every token exchanges information with all others along four serialisations of the image."""
 
@@ -72,14 +87,15 @@ class SelectiveScan2d(nn.Module):
 
     def forward(self, tokens: Tensor) -> Tensor:
         """(b, h, w, c) → (b, h, w, c)."""
-        x, z = self.in_proj(tokens).chunk(2, dim=-1)  # (b, h, w, d) each
+        # Two products: halves of one would be copied by the convolution, forward and backward.
+        x, z = (project(tokens, weight) for weight in self.in_proj.weight.chunk(2))  # (b, h, w, d) each
         x = F.silu(convolve(self.depthwise, x))
         delta, B, C = self.select(x)
         A = -torch.exp(self.A_log.float())
         y = selective_scan(x[:, None], delta[:, None], A, B[:, None], C[:, None], self.D, self.delta_bias, paths=PATHS)[
             :, 0
         ]
-        return self.out_proj(self.norm(y) * F.silu(z))
+        return project(self.norm(y) * F.silu(z), self.out_proj.weight)
 
     def select(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Δ (b, k, h, w, d) before softplus, B and C (b, k, h, w, n) of tokens (b, h, w, d)."""

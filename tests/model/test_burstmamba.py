@@ -7,7 +7,7 @@ from burstmamba import Correspondence, InputError
 from burstmamba.model.burstmamba import BurstMamba
 from burstmamba.model.config import PRESETS, ModelConfig, preset
 from burstmamba.model.gas import GatherAggregateScatter
-from burstmamba.model.keyframe_stream import PaddedConvolution
+from burstmamba.model.keyframe_stream import PaddedConvolution, project, project_filled_up
 from burstmamba.model.s6 import LayerNorm
 
 TINY = preset("tiny")
@@ -171,10 +171,14 @@ def test_drop_path_keeps_the_mean():
 def test_filling_up_channels_changes_nothing(inputs, outputs):
     torch.manual_seed(0)
     convolution, image = PaddedConvolution(inputs, outputs), torch.randn(2, inputs, 4, 5)
-    found, expected = convolution.filled_up(image), convolution(image)
-    assert torch.allclose(found, expected, atol=1e-6)
-    gradients = [torch.autograd.grad(y.square().sum(), convolution.parameters()) for y in (found, expected)]
-    assert all(torch.allclose(a, b, rtol=1e-4, atol=1e-4) for a, b in zip(*gradients, strict=True))
+    weight, tokens = torch.randn(outputs, inputs, requires_grad=True), image.permute(0, 2, 3, 1)
+    for found, expected, parameters in (
+        (convolution.filled_up(image), convolution(image), list(convolution.parameters())),
+        (project_filled_up(tokens, weight), project(tokens, weight), [weight]),
+    ):
+        assert torch.allclose(found, expected, atol=1e-5)
+        gradients = [torch.autograd.grad(y.square().sum(), parameters) for y in (found, expected)]
+        assert all(torch.allclose(a, b, rtol=1e-4, atol=1e-4) for a, b in zip(*gradients, strict=True))
 
 
 @pytest.mark.gpu
