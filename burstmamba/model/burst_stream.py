@@ -25,7 +25,9 @@ class BurstStage(nn.Module):
     def forward(self, features: Tensor, correspondence: Correspondence) -> Tensor:
         """(b, l, h, w, c) → (b, l, h, w, c), native views throughout."""
         features = features + self.gas(features, correspondence)
-        refined = convolve(self.refine, features.flatten(0, 1)).unflatten(0, features.shape[:2])
+        refined = convolve(self.refine, features.flatten(0, 1))[..., : features.shape[-1]].unflatten(
+            0, features.shape[:2]
+        )
         return features + F.gelu(refined)
 
 

@@ -6,8 +6,9 @@ import torch
 from torch import Tensor, nn
 
 from burstmamba.correspondence.field import Correspondence, pixel_grid
+from burstmamba.kernels.normalization import normalize
 from burstmamba.model.config import ModelConfig
-from burstmamba.model.s6 import S6, LayerNorm
+from burstmamba.model.s6 import S6
 from burstmamba.model.wavelet import dtcwt, project_subbands, resize_twice
 
 
@@ -57,7 +58,7 @@ class GatherAggregateScatter(nn.Module):
         wavelet = config.selectivity == "wavelet"
         self.use_confidence = config.use_confidence
         self.phase_periods = config.phase_periods if config.use_phase else ()
-        self.norm = LayerNorm(c)
+        self.norm = nn.LayerNorm(c)
         self.psi = WaveletCondition(c, config.psi_channels) if wavelet else None
         self.s6 = S6(c, config.burst_state, config.psi_channels if wavelet else None, config.phase_channels)
 
@@ -72,7 +73,7 @@ class GatherAggregateScatter(nn.Module):
             (b, l, h, w, c), to be added to `features`.
         """
         b, l, _, _, c = features.shape
-        tokens = self.norm(features)
+        tokens = normalize(features, self.norm)
         psi = None
         if self.psi is not None:
             psi = self.psi(features.flatten(0, 1)).unflatten(0, (b, l))

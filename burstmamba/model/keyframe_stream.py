@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from burstmamba.kernels.normalization import advance, advance_and_normalize, gate, normalize
 from burstmamba.kernels.selective_scan import PATHS, selective_scan
 from burstmamba.model.config import ModelConfig
 from burstmamba.model.s6 import initial_A_log, initial_delta_bias
@@ -25,44 +26,48 @@ def channels_last(network: nn.Module) -> nn.Module:
 
 
 class PaddedConvolution(nn.Conv2d):
-    """A 3×3 convolution whose channels are filled up to multiples of 8 while it is compiled for a GPU.
+    """A 3×3 convolution whose channels are filled up to multiples of 8 on a GPU, where its result may have more, of 0.
 
-    cuDNN wants such multiples, and in kernels of its own makes copies that have them; the compiler fills up for
-    nothing, in whatever kernel writes the input.
+    cuDNN wants such multiples, and in kernels of its own makes copies that have them; a compiler fills up for nothing,
+    in whatever kernel writes the input.
     """
 
     def __init__(self, inputs: int, outputs: int) -> None:
         super().__init__(inputs, outputs, 3, padding=1)
-        self.missing = (-inputs % 8, -outputs % 8)
 
     def forward(self, image: Tensor) -> Tensor:
-        """(b, c, h, w) → (b, outputs, h, w)."""
-        if not any(self.missing) or not image.is_cuda or not torch.compiler.is_compiling():
-            return super().forward(image)
-        return self.filled_up(image)
-
-    def filled_up(self, image: Tensor) -> Tensor:
-        """The same with zeros in the missing channels."""
-        inputs, outputs = self.missing
-        assert self.bias is not None
-        tokens = F.pad(image.permute(0, 2, 3, 1), (0, inputs)).permute(0, 3, 1, 2)
-        weight = F.pad(self.weight.permute(0, 2, 3, 1), (0, inputs, 0, 0, 0, 0, 0, outputs)).permute(0, 3, 1, 2)
-        return F.conv2d(tokens, weight, F.pad(self.bias, (0, outputs)), padding=1)[:, : self.out_channels]
+        """(b, c, h, w) → (b, outputs or more, h, w); so may be the input's channels."""
+        weight, bias = self.weight, self.bias
+        assert bias is not None
+        if image.is_cuda and torch.compiler.is_compiling():
+            weight, bias = fill_up(weight), fill_up(bias)
+        image = widen(image.permute(0, 2, 3, 1), weight.shape[1]).permute(0, 3, 1, 2)
+        return F.conv2d(image, weight, bias, padding=1)
 
 
 def project(tokens: Tensor, weight: Tensor) -> Tensor:
-    """tokens · weightᵀ; likewise filled up, so that a GPU's matrix units read whole vectors."""
-    outputs, inputs = weight.shape
-    if not (inputs % 8 or outputs % 8) or not tokens.is_cuda or not torch.compiler.is_compiling():
-        return F.linear(tokens, weight)
-    return project_filled_up(tokens, weight)
+    """tokens · weightᵀ; filled up likewise, so that matrix units read whole vectors."""
+    if tokens.is_cuda and torch.compiler.is_compiling():
+        weight = fill_up(weight)
+    return F.linear(widen(tokens, weight.shape[1]), weight)
 
 
-def project_filled_up(tokens: Tensor, weight: Tensor) -> Tensor:
-    """The same with zeros in the missing channels."""
-    outputs, inputs = weight.shape
-    weight = F.pad(weight, (0, -inputs % 8, 0, -outputs % 8))
-    return F.linear(F.pad(tokens, (0, -inputs % 8)), weight)[..., :outputs]
+def widen(tokens: Tensor, channels: int) -> Tensor:
+    """With zeros after the last channel, where there are fewer."""
+    missing = channels - tokens.shape[-1]
+    return F.pad(tokens, (0, missing)) if missing > 0 else tokens
+
+
+def fill_up(weight: Tensor) -> Tensor:
+    """A bias (o,), matrix (o, i) or convolution (o, i, h, w), with zeros up to multiples of 8 in o and i."""
+    outputs, inputs = -weight.shape[0] % 8, 0 if weight.ndim == 1 else -weight.shape[1] % 8
+    if not outputs and not inputs:
+        return weight
+    if weight.ndim == 1:
+        return F.pad(weight, (0, outputs))
+    if weight.ndim == 2:
+        return F.pad(weight, (0, inputs, 0, outputs))
+    return F.pad(weight.permute(0, 2, 3, 1), (0, inputs, 0, 0, 0, 0, 0, outputs)).permute(0, 3, 1, 2)
 
 
 class SelectiveScan2d(nn.Module):
@@ -72,7 +77,7 @@ class SelectiveScan2d(nn.Module):
         super().__init__()
         c, n, rank = config.channels, config.state, config.delta_rank
         d, k = 2 * c, len(PATHS)
-        self.splits = (rank, n, n)
+        self.channels, self.splits = c, (rank, n, n)
         self.in_proj = nn.Linear(c, 2 * d, bias=False)
         self.depthwise = nn.Conv2d(d, d, 3, padding=1, groups=d)
         self.condition = nn.Parameter(torch.empty(k, sum(self.splits), d).uniform_(-(d**-0.5), d**-0.5))
@@ -82,36 +87,51 @@ class SelectiveScan2d(nn.Module):
         self.D = nn.Parameter(torch.ones(k, d))
         self.norm = nn.LayerNorm(d)
         self.out_proj = nn.Linear(d, c, bias=False)
+        self.folded: tuple[Tensor, Tensor | None] | None = None
+        """`fold`'s results where weights no longer change."""
         for linear in (self.in_proj, self.out_proj):
             nn.init.trunc_normal_(linear.weight, std=0.02)
 
+    @property
+    def width(self) -> int:
+        """Channels in which tokens are taken without a copy."""
+        return self.in_proj.weight.shape[1]
+
     def forward(self, tokens: Tensor) -> Tensor:
-        """(b, h, w, c) → (b, h, w, c)."""
+        """(b, h, w, c or more) → (b, h, w, c)."""
         # Two products: halves of one would be copied by the convolution, forward and backward.
         x, z = (project(tokens, weight) for weight in self.in_proj.weight.chunk(2))  # (b, h, w, d) each
         x = F.silu(convolve(self.depthwise, x))
-        delta, B, C = self.select(x)
-        A = -torch.exp(self.A_log.float())
-        y = selective_scan(x[:, None], delta[:, None], A, B[:, None], C[:, None], self.D, self.delta_bias, paths=PATHS)[
-            :, 0
-        ]
-        return project(self.norm(y) * F.silu(z), self.out_proj.weight)
+        A, weight = self.folded or self.fold(x.is_cuda)
+        delta, B, C = (tensor[:, None] for tensor in self.select(x, weight))
+        y = selective_scan(x[:, None], delta, A, B, C, self.D, self.delta_bias, paths=PATHS)[:, 0]
+        return project(normalize(y, self.norm, gate=z), self.out_proj.weight)[..., : self.channels]
 
-    def select(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def fold(self, gpu: bool) -> tuple[Tensor, Tensor | None]:
+        """What depends on weights alone: A, and for a GPU the matrix that makes Δ, B and C of a token.
+
+        One large product: matrix units are idle in two narrow ones.
+        """
+        rank, A = self.splits[0], -torch.exp(self.A_log.float())
+        if not gpu:
+            return A, None
+        with torch.autocast("cuda", enabled=False):
+            weight = torch.cat((self.delta_weight @ self.condition[:, :rank], self.condition[:, rank:]), dim=1)
+        return A, weight.flatten(0, 1)
+
+    def select(self, x: Tensor, weight: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
         """Δ (b, k, h, w, d) before softplus, B and C (b, k, h, w, n) of tokens (b, h, w, d)."""
-        rank, n, _ = self.splits
-        if x.is_cuda:  # one large product: matrix units are idle in two narrow ones
-            with torch.autocast("cuda", enabled=False):
-                weight = torch.cat((self.delta_weight @ self.condition[:, :rank], self.condition[:, rank:]), dim=1)
-            selection = F.linear(x, weight.flatten(0, 1)).unflatten(-1, (len(PATHS), -1)).permute(0, 3, 1, 2, 4)
-            return selection.split((x.shape[-1], n, n), dim=-1)  # pyright: ignore[reportReturnType] (three parts)
-        selection = F.linear(x, self.condition.flatten(0, 1)).unflatten(-1, (len(PATHS), -1)).permute(0, 3, 1, 2, 4)
+        k, d, n = len(PATHS), x.shape[-1], self.splits[1]
+        matrix = self.condition.flatten(0, 1) if weight is None else weight
+        selection = F.linear(x, matrix).unflatten(-1, (k, -1)).permute(0, 3, 1, 2, 4)
+        if weight is not None:
+            return selection.split((d, n, n), dim=-1)  # pyright: ignore[reportReturnType] (three parts)
         low, B, C = selection.split(self.splits, dim=-1)
         return torch.einsum("bkhwr,kdr->bkhwd", low, self.delta_weight), B, C
 
 
 class ChannelAttention(nn.Module):
-    """Scale each channel by a gate computed from the image's mean."""
+    """A gate for each channel, computed from the image's mean."""
 
     def __init__(self, channels: int) -> None:
         super().__init__()
@@ -120,29 +140,29 @@ class ChannelAttention(nn.Module):
         self.expand = nn.Conv2d(squeeze, channels, 1)
 
     def forward(self, image: Tensor) -> Tensor:
-        """(b, c, h, w) → (b, c, h, w)."""
-        mean = image.mean(dim=(2, 3), dtype=torch.float32)
-        gate = torch.sigmoid(weighted_sums(self.expand, F.relu(weighted_sums(self.reduce, mean))))
-        return image * gate[:, :, None, None].to(image.dtype)
-
-
-def weighted_sums(convolution: nn.Conv2d, values: Tensor) -> Tensor:
-    """A 1×1 convolution of a single pixel, (b, c) → (b, outputs): sums, which a compiler fuses with what is around."""
-    return (values[:, None] * convolution.weight[:, :, 0, 0]).sum(dim=-1) + convolution.bias
+        """(b, c, h, w) → (b, c)."""
+        return gate(image.mean(dim=(2, 3), dtype=torch.float32), self.reduce, self.expand)
 
 
 class ChannelAttentionBlock(nn.Module):
-    """CAB: a convolutional bottleneck followed by channel attention."""
+    """CAB: a convolutional bottleneck, and channel attention's gates for what it makes."""
 
     def __init__(self, channels: int) -> None:
         super().__init__()
+        self.channels = channels
         self.reduce = PaddedConvolution(channels, channels // 3)
         self.expand = PaddedConvolution(channels // 3, channels)
         self.attention = ChannelAttention(channels)
 
-    def forward(self, image: Tensor) -> Tensor:
-        """(b, c, h, w) → (b, c, h, w)."""
-        return self.attention(self.expand(F.gelu(self.reduce(image))))
+    @property
+    def width(self) -> int:
+        """Channels in which tokens are taken without a copy."""
+        return self.reduce.weight.shape[1]
+
+    def forward(self, tokens: Tensor) -> tuple[Tensor, Tensor]:
+        """(b, h, w, c or more) → (b, h, w, c) and (b, c)."""
+        image = self.expand(F.gelu(self.reduce(tokens.permute(0, 3, 1, 2))))[:, : self.channels]
+        return image.permute(0, 2, 3, 1), self.attention(image)
 
 
 class Block(nn.Module):
@@ -164,12 +184,14 @@ class Block(nn.Module):
 
     def forward(self, tokens: Tensor) -> Tensor:
         """(b, h, w, c) → (b, h, w, c)."""
-        scanned = self.scan(self.scan_norm(tokens))
+        scanned = self.scan(normalize(tokens, self.scan_norm, width=self.scan.width))
         if self.training and self.drops:
             keep = torch.rand(tokens.shape[0], 1, 1, 1, device=tokens.device) < self.keep_path
             scanned = scanned * (keep / self.keep_path).to(scanned.dtype)
-        tokens = tokens * self.scan_skip + scanned
-        return tokens * self.attention_skip + convolve(self.attention, self.attention_norm(tokens))
+        tokens, normal = advance_and_normalize(
+            tokens, self.scan_skip, scanned, self.attention_norm, width=self.attention.width
+        )
+        return advance(tokens, self.attention_skip, *self.attention(normal))
 
 
 class ResidualStateSpaceGroup(nn.Module):

@@ -8,6 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from burstmamba.kernels.normalization import normalize
 from burstmamba.kernels.selective_scan import selective_scan
 
 FRAME_PATHS = ("rows", "rows reversed")  # first to last frame, and back
@@ -22,17 +23,6 @@ def initial_delta_bias(k: int, d: int, smallest: float = 1e-3, largest: float = 
     """(k, d): biases whose softplus is log-uniform between the two, at least 1e-4."""
     step = torch.exp(torch.empty(k, d).uniform_(math.log(smallest), math.log(largest))).clamp(min=1e-4)
     return step + torch.log(-torch.expm1(-step))
-
-
-class LayerNorm(nn.LayerNorm):
-    """A layer norm that is fast on a GPU for any number of channels; PyTorch's own wants a multiple of 4."""
-
-    def forward(self, tokens: Tensor) -> Tensor:
-        """Normalise over the last axis, in float32 on a GPU."""
-        if not tokens.is_cuda or tokens.shape[-1] % 4 == 0 or torch.compiler.is_compiling():
-            return super().forward(tokens)
-        variance, mean = torch.var_mean(tokens.float(), dim=-1, correction=0, keepdim=True)
-        return (tokens - mean) * torch.rsqrt(variance + self.eps) * self.weight + self.bias
 
 
 class S6(nn.Module):
@@ -57,7 +47,7 @@ class S6(nn.Module):
         self.delta_bias = nn.Parameter(initial_delta_bias(k, d, 1e-2, 0.5))
         self.A_log = nn.Parameter(initial_A_log(k, d, state))
         self.D = nn.Parameter(torch.ones(k, d))
-        self.norm = LayerNorm(d)
+        self.norm = nn.LayerNorm(d)
         self.out_proj = nn.Linear(d, channels, bias=False)
 
     def forward(self, tokens: Tensor, psi: Tensor | None, weight: Tensor | None) -> Tensor:
@@ -87,7 +77,7 @@ class S6(nn.Module):
             weight=None if weight is None else by_pixel(weight[..., None])[..., 0],
         )  # (b, h*w, l, 1, d)
         y = y.squeeze(3).transpose(1, 2).unflatten(2, x.shape[2:4])
-        return self.out_proj(self.norm(y) * F.silu(z))
+        return self.out_proj(normalize(y, self.norm, gate=z))
 
 
 def by_pixel(tokens: Tensor) -> Tensor:

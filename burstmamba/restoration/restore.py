@@ -31,7 +31,9 @@ Progress = Callable[[str, int, int], None]
 """Called as (stage, done, total); raising an exception in it stops the work."""
 
 GRAPH_FROM = 6
-"""Windows from which on capturing a CUDA graph pays."""
+"""Windows from which on capturing a CUDA graph, which costs three runs, pays."""
+GRAPH_UP_TO = 256**2
+"""LR pixels of a window up to which it does: in larger ones the GPU takes longer than launching its work."""
 STEPS = 16
 """Steps of the progress in one window."""
 MARGIN = OVERLAP // 3
@@ -218,8 +220,8 @@ class Restoration:
         self.rows, self.columns = spans
         self.origin = (origin[0], origin[1])
         self.report.tile, self.report.tiles = tile, len(self.rows.starts) * len(self.columns.starts)
-        # Capturing costs three runs of a window.
-        self.runner.graphs = self.runner.device.type == "cuda" and self.report.tiles >= GRAPH_FROM
+        small = self.rows.size * self.columns.size <= GRAPH_UP_TO
+        self.runner.graphs = self.runner.device.type == "cuda" and small and self.report.tiles >= GRAPH_FROM
 
     def _bands_from(self, first: int) -> Iterator[Tensor]:
         """The rows from LR row `first` of the crop on, each band as soon as no further window touches it."""

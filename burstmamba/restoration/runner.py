@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from burstmamba.correspondence.field import Correspondence
 from burstmamba.model.config import ModelConfig
-from burstmamba.model.keyframe_stream import channels_last
+from burstmamba.model.keyframe_stream import PaddedConvolution, SelectiveScan2d, channels_last, fill_up
 from burstmamba.restoration.tiles import SMALLEST_TILE
 
 LARGEST_TILE = {"cpu": 256, "cuda": 512}
@@ -92,10 +92,24 @@ class Runner:
         return (time.perf_counter() - start) / (frames.shape[-2] * frames.shape[-1])
 
 
+@torch.no_grad()
 def in_half(model: nn.Module) -> nn.Module:
-    """A copy for autocast: products and convolutions with bfloat16 weights, which it would convert for every window."""
-    model = copy.deepcopy(model)
+    """A copy for autocast, with all that depends on weights alone done for good.
+
+    Products and convolutions get bfloat16 weights, which autocast would convert for every window, filled up to
+    channels in multiples of 8.
+    """
+    model = copy.deepcopy(model).requires_grad_(False)
     for module in model.modules():
+        if isinstance(module, SelectiveScan2d):
+            A, weight = module.fold(gpu=True)
+            module.folded = A, None if weight is None else weight.to(torch.bfloat16)
+            for linear in (module.in_proj, module.out_proj):
+                linear.weight = nn.Parameter(fill_up(linear.weight), requires_grad=False)
+        if isinstance(module, PaddedConvolution) and module.bias is not None:
+            module.weight, module.bias = (
+                nn.Parameter(fill_up(tensor), requires_grad=False) for tensor in (module.weight, module.bias)
+            )
         if isinstance(module, nn.Linear | nn.Conv2d) and getattr(module, "kernel_size", None) != (1, 1):
             module.to(torch.bfloat16)  # 1×1: channel attention, which sums in float32
     return channels_last(model)

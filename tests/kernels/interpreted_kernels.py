@@ -6,6 +6,8 @@ import json
 from dataclasses import replace
 
 import torch
+from normalization_agreement import TOKENS, errors_under_autocast
+from normalization_agreement import errors as normalization_errors
 from sampling_agreement import SAMPLINGS
 from sampling_agreement import errors as sampling_errors
 from scan_agreement import TINY, Scan, errors, make_inputs, results
@@ -41,6 +43,8 @@ def main() -> None:
     torch.use_deterministic_algorithms(False)
     for sampling in SAMPLINGS:
         found["sampling"][str(sampling)] = sampling_errors(sampling, "triton")
+    found["normalization"] = {str(tokens): normalization_errors(tokens) for tokens in TOKENS}
+    found["autocast"] = errors_under_autocast()
 
     scan = Scan(2, 9, paths=("rows", "columns reversed"), weighted=True)
     inputs, weight = make_inputs(scan)

@@ -2,6 +2,9 @@
 
 import pytest
 import torch
+from normalization_agreement import TOKENS, errors_under_autocast
+from normalization_agreement import TOLERANCE as NORMALIZATION_TOLERANCE
+from normalization_agreement import errors as normalization_errors
 from sampling_agreement import SAMPLINGS
 from sampling_agreement import TOLERANCE as SAMPLING_TOLERANCE
 from sampling_agreement import errors as sampling_errors
@@ -72,3 +75,14 @@ def test_autocast_keeps_the_state_in_float32():
     plain = selective_scan(*inputs, paths=PATHS)
     with torch.autocast("cuda", torch.bfloat16):
         torch.testing.assert_close(selective_scan(*inputs, paths=PATHS), plain, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("tokens", TOKENS, ids=str)
+def test_norms_and_residual_sums(tokens):
+    for name, error in normalization_errors(tokens, "cuda").items():
+        assert error <= NORMALIZATION_TOLERANCE[tokens.dtype if name == "gated" else torch.float32], name
+
+
+def test_norms_under_autocast():
+    found = errors_under_autocast("cuda")
+    assert found["sum"] < 1e-6 and found["norm"] < 0.02

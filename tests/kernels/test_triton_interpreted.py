@@ -8,6 +8,9 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+import torch
+from normalization_agreement import TOKENS
+from normalization_agreement import TOLERANCE as NORMALIZATION_TOLERANCE
 from sampling_agreement import SAMPLINGS
 from sampling_agreement import TOLERANCE as SAMPLING_TOLERANCE
 from scan_agreement import TINY, too_far
@@ -54,3 +57,14 @@ def test_flops(found):
 def test_sampling_values_and_gradients(sampling, found):
     for name, error in found["sampling"][str(sampling)].items():
         assert error <= SAMPLING_TOLERANCE[sampling.dtype], name
+
+
+@pytest.mark.parametrize("tokens", TOKENS, ids=str)
+def test_norms_and_residual_sums(tokens, found):
+    for name, error in found["normalization"][str(tokens)].items():
+        assert error <= NORMALIZATION_TOLERANCE[tokens.dtype if name == "gated" else torch.float32], name
+
+
+def test_norms_under_autocast(found):
+    found = found["autocast"]
+    assert found["sum"] < 1e-6 and found["norm"] < 0.02

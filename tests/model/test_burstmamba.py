@@ -2,13 +2,13 @@ from dataclasses import replace
 
 import pytest
 import torch
+import torch.nn.functional as F
 
 from burstmamba import Correspondence, InputError
 from burstmamba.model.burstmamba import BurstMamba
 from burstmamba.model.config import PRESETS, ModelConfig, preset
 from burstmamba.model.gas import GatherAggregateScatter
-from burstmamba.model.keyframe_stream import PaddedConvolution, project, project_filled_up
-from burstmamba.model.s6 import LayerNorm
+from burstmamba.model.keyframe_stream import PaddedConvolution, fill_up, project, widen
 
 TINY = preset("tiny")
 
@@ -152,12 +152,21 @@ def test_drop_path_acts_in_training_only():
         assert len({model.train()(frames).sum().item() for _ in range(8)}) > 1
 
 
+class Passing(torch.nn.Module):
+    """In the place of channel attention: its input, all gates open."""
+
+    width = TINY.channels
+
+    def forward(self, tokens):
+        return tokens, torch.ones(tokens.shape[0], tokens.shape[-1])
+
+
 def test_drop_path_keeps_the_mean():
     """A rate of its own for every block, from 0 up; what is kept is divided by its share."""
     blocks = [block for stage in build(replace(TINY, drop_path=0.5)).keyframe.stages for block in stage.blocks]
     assert [round(1 - block.keep_path.item(), 4) for block in blocks] == [0, 0.5]
     block, tokens = blocks[-1].train(), torch.randn(512, 2, 2, TINY.channels)
-    block.attention = torch.nn.Identity()
+    block.attention = Passing()
     block.attention_norm = torch.nn.Identity()
     with torch.no_grad():
         dropped = (block(tokens) - 2 * tokens).abs().sum(dim=(1, 2, 3)) == 0
@@ -169,26 +178,23 @@ def test_drop_path_keeps_the_mean():
 
 @pytest.mark.parametrize("inputs, outputs", [(12, 5), (8, 5), (5, 16)])
 def test_filling_up_channels_changes_nothing(inputs, outputs):
+    """Wider weights, and tokens that have the width already or not: the same results, then zeros."""
     torch.manual_seed(0)
-    convolution, image = PaddedConvolution(inputs, outputs), torch.randn(2, inputs, 4, 5)
-    weight, tokens = torch.randn(outputs, inputs, requires_grad=True), image.permute(0, 2, 3, 1)
-    for found, expected, parameters in (
-        (convolution.filled_up(image), convolution(image), list(convolution.parameters())),
-        (project_filled_up(tokens, weight), project(tokens, weight), [weight]),
-    ):
-        assert torch.allclose(found, expected, atol=1e-5)
-        gradients = [torch.autograd.grad(y.square().sum(), parameters) for y in (found, expected)]
-        assert all(torch.allclose(a, b, rtol=1e-4, atol=1e-4) for a, b in zip(*gradients, strict=True))
-
-
-@pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA GPU")
-def test_layer_norm_of_any_width_on_a_gpu():
-    norm = LayerNorm(45)
-    torch.nn.init.normal_(norm.weight)
-    tokens = 3 + 10 * torch.randn(7, 9, 45)
-    expected = torch.nn.functional.layer_norm(tokens, (45,), norm.weight, norm.bias)
-    assert torch.allclose(norm.cuda()(tokens.cuda()).cpu(), expected, atol=1e-4)
+    convolution, wide = PaddedConvolution(inputs, outputs), PaddedConvolution(inputs, outputs)
+    parameters = [parameter.detach().requires_grad_() for parameter in convolution.parameters()]
+    wide.weight, wide.bias = (torch.nn.Parameter(fill_up(parameter)) for parameter in parameters)
+    image, matrix = torch.randn(2, inputs, 4, 5), torch.randn(outputs, inputs)
+    assert wide.weight.shape[0] % 8 == wide.weight.shape[1] % 8 == wide.bias.shape[0] % 8 == 0
+    for x in (image, widen(image.permute(0, 2, 3, 1), wide.weight.shape[1]).permute(0, 3, 1, 2)):
+        found = wide(x)
+        assert torch.allclose(found[:, :outputs], convolution(image), atol=1e-6) and not found[:, outputs:].any()
+        tokens = x.permute(0, 2, 3, 1)
+        found, expected = project(tokens, fill_up(matrix)), image.permute(0, 2, 3, 1) @ matrix.T
+        assert torch.allclose(found[..., :outputs], expected, atol=1e-5) and not found[..., outputs:].any()
+    filled = F.conv2d(F.pad(image, (0, 0, 0, 0, 0, -inputs % 8)), *(fill_up(parameter) for parameter in parameters))
+    gradients = torch.autograd.grad(filled.square().sum(), parameters)
+    expected = torch.autograd.grad(F.conv2d(image, *parameters).square().sum(), parameters)
+    assert all(torch.allclose(a, b, rtol=1e-4, atol=1e-4) for a, b in zip(gradients, expected, strict=True))
 
 
 def test_freeze():
@@ -230,3 +236,15 @@ def test_errors_of_maps_and_presets():
         preset("ligth")
     with pytest.raises(InputError, match="scale must be one of 2, 3, 4, got 5"):
         ModelConfig(scale=5)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA GPU")
+def test_fused_kernels_of_a_gpu_change_nothing():
+    """Without gradients norms, gates and sums are kernels of their own."""
+    torch.manual_seed(0)
+    model = build(replace(TINY, channels=12, burst_channels=6)).cuda().eval()
+    frames = torch.rand(1, 3, 3, 12, 14, device="cuda")
+    with torch.no_grad():
+        found = model(frames)
+    assert torch.allclose(found, model(frames), atol=1e-4)

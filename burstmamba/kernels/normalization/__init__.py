@@ -1,0 +1,84 @@
+"""What happens to tokens between products: layer norms, gates, residual sums, in one kernel each.
+
+Where gradients are kept, plain PyTorch: the compiler then fuses the expressions with what is around them.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from burstmamba.kernels.normalization import reference
+from burstmamba.kernels.triton_support import triton_unavailable
+
+__all__ = ["advance", "advance_and_normalize", "fused", "gate", "normalize"]
+
+
+def fused(tokens: Tensor) -> bool:
+    """Whether tokens like these are served by Triton kernels."""
+    return not torch.is_grad_enabled() and not torch.compiler.is_compiling() and triton_unavailable(tokens) is None
+
+
+def normalize(tokens: Tensor, norm: nn.LayerNorm, gate: Tensor | None = None, *, width: int | None = None) -> Tensor:
+    """norm(tokens), multiplied by silu(gate) if there is one.
+
+    Args:
+        tokens: (..., c).
+        norm: over c.
+        gate: like `tokens`.
+        width: channels of the result, zeros after the first c; c if None.
+
+    Returns:
+        (..., width); a fused result already has the type in which autocast would take it to the next product.
+    """
+    if not fused(tokens):
+        return reference.normalize(tokens, norm, gate, width)
+    from burstmamba.kernels.normalization import triton_backend
+
+    return triton_backend.normalize(tokens, norm, gate, width)
+
+
+def advance(tokens: Tensor, skip: Tensor, update: Tensor, gate: Tensor | None = None) -> Tensor:
+    """tokens · skip + update · gate.
+
+    Args:
+        tokens: (b, h, w, c).
+        skip: (c,).
+        update: (b, h, w, c).
+        gate: (b, c), or None for 1.
+    """
+    if not fused(tokens):
+        return reference.advance(tokens, skip, update, gate)
+    from burstmamba.kernels.normalization import triton_backend
+
+    return triton_backend.advance(tokens, skip, update, gate, None)[0]
+
+
+def advance_and_normalize(
+    tokens: Tensor, skip: Tensor, update: Tensor, norm: nn.LayerNorm, *, width: int | None = None
+) -> tuple[Tensor, Tensor]:
+    """tokens · skip + update, and `normalize` of it."""
+    if not fused(tokens):
+        tokens = reference.advance(tokens, skip, update, None)
+        return tokens, reference.normalize(tokens, norm, None, width)
+    from burstmamba.kernels.normalization import triton_backend
+
+    return triton_backend.advance(tokens, skip, update, None, norm, width)
+
+
+def gate(mean: Tensor, reduce: nn.Conv2d, expand: nn.Conv2d) -> Tensor:
+    """Channel attention's gates: sigmoid(expand · relu(reduce · mean)).
+
+    Args:
+        mean: (b, c) of each channel, float32.
+        reduce: 1×1, to few channels.
+        expand: 1×1, back to c.
+
+    Returns:
+        (b, c), float32.
+    """
+    if not fused(mean):
+        return reference.gate(mean, reduce, expand)
+    from burstmamba.kernels.normalization import triton_backend
+
+    return triton_backend.gate(mean, reduce, expand)
