@@ -85,7 +85,9 @@ def run_one(arguments: argparse.Namespace, megapixels: float) -> dict:
             frames, Path(folder) / f"out.{arguments.ending}", settings, say=lambda line: print(line, file=sys.stderr)
         )
         wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
-        again = run_job(frames, Path(folder) / f"again.{arguments.ending}", settings) if arguments.again else None
+        again = None
+        if megapixels in arguments.again:
+            again = run_job(frames, Path(folder) / f"again.{arguments.ending}", settings)
     network = report.seconds["network"] + report.seconds.get("trial", 0.0)
     entry = {"megapixels": megapixels, "frames": arguments.frames, "seconds": report.seconds, "tile": report.tile}
     entry |= {"total_s": wall, "beside_network_s": wall - network, "cpu_s": cpu}
