@@ -110,7 +110,7 @@ def main() -> None:
     parser.add_argument("--folder", help="where the frames and the picture are written; default: the temporary folder")
     parser.add_argument("--output", type=Path)
     parser.add_argument(
-        "--again", action="store_true", help="a second picture in the same process: libraries are set up"
+        "--again", type=float, nargs="*", default=[], help="sizes restored twice in one process: a GPU is then set up"
     )
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--inner", action="store_true", help=argparse.SUPPRESS)

@@ -93,7 +93,10 @@ def restore(content: dict) -> Cells | None:
     if row is None:
         return None
     network, whole = row["seconds"]["network"], sum(row["seconds"].values())
-    return f"{network:.1f} s, {row['peak_gpu_mb'] / 1024:.0f} GiB; {whole:.1f} s from files to picture", ""
+    text = f"{network:.1f} s, {row['peak_gpu_mb'] / 1024:.0f} GiB; {whole:.1f} s from files to picture"
+    if again := row.get("seconds_again"):
+        text = f"{again['network']:.1f} s (the first picture {text})"
+    return text, ""
 
 
 def synthesis(content: dict) -> Cells | None:
