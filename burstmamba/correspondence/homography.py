@@ -224,7 +224,7 @@ def _shift(a: np.ndarray, plane: Tensor) -> np.ndarray:
     """The whole-frame shift that phase correlation finds."""
     factor, b = _factor(plane, SIFT_SIDE), _blurred(plane)
     window = cv2.createHanningWindow(a.shape[::-1], cv2.CV_64F)
-    (dx, dy), _ = cv2.phaseCorrelate(a, b, window)
+    (dx, dy), _ = cv2.phaseCorrelate(a.copy(), b, window)  # the window is multiplied into what is given
     matrix = np.eye(3)
     matrix[:2, 2] = np.clip((dx, dy), -max(a.shape), max(a.shape)) if np.isfinite((dx, dy)).all() else 0.0
     matrix[:2, 2] *= factor

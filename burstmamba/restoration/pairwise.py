@@ -62,10 +62,10 @@ def _in_pairs(burst: Burst, method: str, tell: Callable[[int, int], None]) -> Al
     maps = Correspondence(*(torch.empty(1, len(burst), c, h, w, dtype=torch.float16) for c in (2, 2, 1)))
     workers = min(pairs_at_once(h * w), len(burst) - 1)
     threads = max(1, torch.get_num_threads() // workers)  # of each worker
-    anchor = Anchor.of(burst, method)
     write_still(maps)
     reports = [keyframe_report(burst)]
     with using_threads(threads):
+        anchor = Anchor.of(burst, method)
         pool = ThreadPoolExecutor(workers, initializer=torch.set_num_threads, initargs=(threads,))
         try:
             pairs = pool.map(lambda i: align_frame(anchor, burst, i, maps, frames), range(1, len(burst)))
@@ -94,10 +94,10 @@ def _keep(pile: Tensor, kept: list[int]) -> Tensor:
 
 @contextmanager
 def using_threads(count: int) -> Iterator[None]:
-    """Let torch and OpenCV compute on `count` cores for a while."""
+    """Let torch compute on `count` cores for a while, OpenCV on one: with more it finds features in another order."""
     before = torch.get_num_threads(), cv2.getNumThreads()
     torch.set_num_threads(count)
-    cv2.setNumThreads(count)
+    cv2.setNumThreads(1)
     try:
         yield
     finally:
