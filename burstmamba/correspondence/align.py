@@ -8,15 +8,25 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from burstmamba.burst import Burst
 from burstmamba.correspondence import confidence as trust
-from burstmamba.correspondence.estimate import SMALLEST_CORRELATION, SMALLEST_TRUST, Estimate, estimate
+from burstmamba.correspondence.estimate import (
+    SMALLEST_CORRELATION,
+    SMALLEST_TRUST,
+    Keyframe,
+    estimate,
+    estimate_frame,
+    prepare_keyframe,
+)
 from burstmamba.correspondence.field import Correspondence
+from burstmamba.correspondence.homography import GlobalMotion
+from burstmamba.correspondence.light import brighten
 from burstmamba.correspondence.light import match_exposure as apply_gains
 from burstmamba.correspondence.luma import luma
 from burstmamba.correspondence.noise import FINE, details
-from burstmamba.correspondence.relight import relight
+from burstmamba.correspondence.relight import apply_change, can_compare, find_change, lit, relight
 from burstmamba.errors import InputError
 
 log = logging.getLogger(__name__)
@@ -24,6 +34,8 @@ log = logging.getLogger(__name__)
 SMALLEST_CONFIDENCE = 0.2
 SMALLEST_SHARPNESS = 0.62
 SMALLEST_OVERLAP = 0.25
+ENOUGH_PIXELS = 1_000_000
+"""Of a frame, for the numbers of its report."""
 
 
 @dataclass(frozen=True)
@@ -108,20 +120,77 @@ def align_burst(
         notes.append(f"{burst.names[chosen]} is the keyframe.")
     burst = _select(burst, order)
     found = estimate(burst, method, raft_weights=raft_weights)
-    reports = _report(burst, found, order, smallest_confidence)
+    maps = found.correspondence
+    reports = [
+        _report(burst.names[i], order[i], i, maps, motion, likeness, gain, smallest_confidence)
+        for i, (motion, likeness, gain) in enumerate(zip(found.motions, found.likeness, found.gains, strict=True))
+    ]
     if match_exposure:
         burst = apply_gains(burst, found.gains)
     kept = [i for i, report in enumerate(reports) if report.kept]
-    maps = found.correspondence if len(kept) == len(burst) else found.correspondence.select(kept)
+    maps = maps if len(kept) == len(burst) else maps.select(kept)
     burst = _select(burst, kept)
     if match_exposure and found.measured:
         burst, shares = relight(burst, maps)
         for i, share in zip(kept, shares, strict=True):
             reports[i] = replace(reports[i], relit=share)
-    notes += _notes(reports, match_exposure)
+    notes += describe(reports, match_exposure)
     for note in notes:
         log.info(note)
     return Alignment(burst, maps, tuple(reports), tuple(notes))
+
+
+@dataclass(frozen=True)
+class Anchor:
+    """The keyframe as `align_frame` needs it, prepared once for the whole burst."""
+
+    keyframe: Keyframe
+    light: Tensor | None
+    """(3, h, w): the small picture with which the light of frames is compared; None for small frames."""
+
+    @classmethod
+    def of(cls, burst: Burst, method: str) -> Anchor:
+        """The first frame of a burst; `method` is one of METHODS but "identity"."""
+        return cls(
+            prepare_keyframe(burst, method), lit(burst.frames[0], burst.camera) if can_compare(burst.size) else None
+        )
+
+
+def align_frame(anchor: Anchor, burst: Burst, index: int, maps: Correspondence, frames: Tensor) -> FrameReport:
+    """`align_burst` of the keyframe and one other frame alone, written into the place of that frame.
+
+    Args:
+        anchor: of the burst.
+        burst: keyframe first.
+        index: of the other frame.
+        maps: of the whole burst, in any precision.
+        frames: (l, c, h, w): where the frame goes if its light changes; see `changed`.
+    """
+    frame, camera = burst.frames[index], burst.camera
+    motion, likeness, gain = estimate_frame(anchor.keyframe, frame, index, maps)
+    report = _report(burst.names[index], index, index, maps, motion, likeness, gain, SMALLEST_CONFIDENCE)
+    if not report.kept:
+        return report
+    if changed(report):
+        frame = brighten(frame, gain, camera, out=frames[index])
+    if anchor.light is None:
+        return report
+    change, share = find_change(anchor.light, frame, camera, maps, index)
+    if change is not None:
+        apply_change(frame, change, camera, out=frames[index])
+    return replace(report, relit=share)
+
+
+def keyframe_report(burst: Burst) -> FrameReport:
+    """Of the keyframe, first in the burst."""
+    same = {"confidence": 1.0, "sharpness": 1.0, "overlap": 1.0, "correlation": 1.0}
+    still = {"motion": (0.0, 0.0), "model": "identity", "gains": (1.0, 1.0, 1.0)}
+    return FrameReport(name=burst.names[0], index=0, kept=True, reason="", **same, **still)
+
+
+def changed(report: FrameReport) -> bool:
+    """Whether a frame that is kept was matched to the keyframe's light."""
+    return report.kept and (report.relit > 0 or any(gain != 1 for gain in report.gains))
 
 
 def _select(burst: Burst, indices: list[int]) -> Burst:
@@ -149,32 +218,40 @@ def sharpness(burst: Burst) -> list[float]:
     return [e / max(float(plane.mean()) ** 2, 1e-6) for e, plane in zip(energy, planes.planes, strict=True)]
 
 
-def _report(burst: Burst, found: Estimate, order: list[int], smallest_confidence: float) -> list[FrameReport]:
-    reports = []
-    maps = found.correspondence
-    for i, (motion, likeness) in enumerate(zip(found.motions, found.likeness, strict=True)):
-        flow = maps.to_frame[0, i]
-        view = trust.in_view(flow)
-        pixels = int(view.count_nonzero())
-        seen = pixels / view.numel()
-        confidence = 1.0 if maps.confidence is None else float(maps.confidence[0, i, 0].sum()) / max(pixels, 1)
-        reason = "" if i == 0 else _reason(likeness, seen, confidence, smallest_confidence)
-        reports.append(
-            FrameReport(
-                name=burst.names[i],
-                index=order[i],
-                kept=not reason,
-                reason=reason,
-                confidence=min(confidence, 1.0),
-                motion=(float(flow[0].mean()), float(flow[1].mean())),
-                sharpness=likeness.sharpness,
-                overlap=seen,
-                correlation=likeness.correlation,
-                model=motion.model,
-                gains=(float(found.gains[i, 0]), float(found.gains[i, 1]), float(found.gains[i, 2])),
-            )
-        )
-    return reports
+def _report(
+    name: str,
+    index: int,
+    place: int,
+    maps: Correspondence,
+    motion: GlobalMotion,
+    likeness: trust.Likeness,
+    gain: Tensor,
+    smallest_confidence: float,
+) -> FrameReport:
+    """What was found about the frame whose maps have this place; `index` is the one it was given at."""
+    flow, confidence = maps.to_frame[0, place], maps.confidence
+    step = max(
+        1, int((flow[0].numel() / ENOUGH_PIXELS) ** 0.5)
+    )  # of a large frame every n-th row and column say enough
+    view = trust.in_view(flow, step)
+    pixels = int(view.count_nonzero())
+    overlap = pixels / view.numel()
+    sure = 1.0 if confidence is None else float(trust.thin(confidence[0, place], step).float().sum()) / max(pixels, 1)
+    x, y = trust.thin(flow, step).float().mean((1, 2))
+    reason = "" if place == 0 else _reason(likeness, overlap, sure, smallest_confidence)
+    return FrameReport(
+        name=name,
+        index=index,
+        kept=not reason,
+        reason=reason,
+        confidence=min(sure, 1.0),
+        motion=(float(x), float(y)),
+        sharpness=likeness.sharpness,
+        overlap=overlap,
+        correlation=likeness.correlation,
+        model=motion.model,
+        gains=(float(gain[0]), float(gain[1]), float(gain[2])),
+    )
 
 
 def _reason(likeness: trust.Likeness, overlap: float, confidence: float, smallest_confidence: float) -> str:
@@ -190,7 +267,7 @@ def _reason(likeness: trust.Likeness, overlap: float, confidence: float, smalles
     return ""
 
 
-def _notes(reports: list[FrameReport], match_exposure: bool) -> list[str]:
+def describe(reports: list[FrameReport], match_exposure: bool) -> list[str]:
     """Sentences about what a user would not expect."""
     notes = [f"{r.name} is left out: {r.reason}." for r in reports if not r.kept]
     others = reports[1:]

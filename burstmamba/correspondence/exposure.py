@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from burstmamba.burst import Burst, Camera
+from burstmamba.burst import Camera
 from burstmamba.correspondence.field import sample_at
 from burstmamba.correspondence.homography import GlobalMotion, axes, project
 from burstmamba.correspondence.light import decode_srgb
@@ -19,23 +19,25 @@ LARGEST_DRIFT = 8.0
 MEASURING_SIDE = 256
 
 
-def measure_gains(burst: Burst, motions: list[GlobalMotion]) -> Tensor:
-    """Light of the keyframe over light of each frame, per colour: (l, 3), 1 where nothing drifts.
+def measure_gain(keyframe: Tensor, frame: Tensor, camera: Camera, motion: GlobalMotion) -> Tensor:
+    """Light of the keyframe over light of the frame, per colour: (3), 1 where nothing drifts.
 
     Args:
-        burst: the frames.
-        motions: each frame's motion in the burst's pixels; only overlapping parts are compared.
+        keyframe: from `measured_light`.
+        frame: (c, h, w).
+        camera: of the burst.
+        motion: the frame's, in the burst's pixels; only overlapping parts are compared.
     """
-    pitch = _pitch(burst)
-    small = [small_light(frame, burst.camera, pitch) for frame in burst.frames]
+    pitch = _pitch(frame, camera)
     place = np.array([[pitch, 0, (pitch - 1) / 2], [0, pitch, (pitch - 1) / 2], [0, 0, 1]])
-    size = (small[0].shape[-2], small[0].shape[-1])
-    gains = torch.ones(len(burst), 3)
-    for i, motion in enumerate(motions[1:], start=1):
-        flow = project(np.linalg.inv(place) @ motion.matrix @ place, *axes(size))
-        there = sample_at(small[i][None], flow[None])[0]
-        gains[i] = _ratios(small[0], there)
-    return torch.where((gains - 1).abs().amax(1, keepdim=True) < SMALLEST_DRIFT, 1.0, gains)
+    flow = project(np.linalg.inv(place) @ motion.matrix @ place, *axes((keyframe.shape[-2], keyframe.shape[-1])))
+    gain = _ratios(keyframe, sample_at(measured_light(frame, camera)[None], flow[None])[0])
+    return gain if float((gain - 1).abs().max()) >= SMALLEST_DRIFT else torch.ones(3)
+
+
+def measured_light(frame: Tensor, camera: Camera) -> Tensor:
+    """A frame (c, h, w) as the small linear RGB picture on which its light is measured."""
+    return small_light(frame, camera, _pitch(frame, camera))
 
 
 def _ratios(keyframe: Tensor, frame: Tensor) -> Tensor:
@@ -49,10 +51,11 @@ def _ratios(keyframe: Tensor, frame: Tensor) -> Tensor:
     return ratios
 
 
-def _pitch(burst: Burst) -> int:
+def _pitch(frame: Tensor, camera: Camera) -> int:
     """Burst pixels per pixel of the small pictures; even for a mosaic."""
-    pitch = min(max(1, max(burst.size) // MEASURING_SIDE), *burst.size)
-    return max(2, pitch - pitch % 2) if burst.camera.cfa else pitch
+    size = frame.shape[-2:]
+    pitch = min(max(1, max(size) // MEASURING_SIDE), *size)
+    return max(2, pitch - pitch % 2) if camera.cfa else pitch
 
 
 def small_light(frame: Tensor, camera: Camera, pitch: int) -> Tensor:

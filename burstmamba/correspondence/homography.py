@@ -42,6 +42,9 @@ class GlobalMotion:
         return _project_all(np.linalg.inv(self.matrix), size, out)
 
 
+STILL = GlobalMotion(np.eye(3), "identity")
+
+
 def _project_all(matrix: np.ndarray, size: tuple[int, ...], out: Tensor | None) -> Tensor:
     """`project` for every pixel."""
     out = torch.empty(2, *size) if out is None else out
@@ -75,37 +78,34 @@ def axes(size: tuple[int, ...]) -> tuple[Tensor, Tensor]:
 
 def estimate_global_motion(planes: Luma) -> list[GlobalMotion]:
     """The motion of every plane against plane 0, in plane pixels; plane 0 itself does not move."""
-    keyframe = planes.planes[0]
-    motions = [GlobalMotion(np.eye(3), "identity")]
     if len(planes.planes) == 1:
-        return motions
-    if not has_texture(keyframe, planes.noise):
-        log.warning("the keyframe has no texture to align to: the frames are taken as they are")
-        return motions * len(planes.planes)
-    reference = _prepare(keyframe, planes.noise)
-    for index, plane in enumerate(planes.planes[1:], start=1):
-        motions.append(_estimate_one(reference, plane, index))
-    return motions
+        return [STILL]
+    target = prepare(planes.planes[0], planes.noise)
+    return [STILL, *(find_motion(target, plane, index) for index, plane in enumerate(planes.planes[1:], start=1))]
 
 
 @dataclass(frozen=True)
-class _Keyframe:
-    """What every frame is compared with, prepared once."""
+class Target:
+    """What every frame's motion is measured against: the keyframe, prepared once."""
 
-    plane: Tensor
-    """(h, w)."""
     noise: float
     sigma: float
     """Smoothing of the finest level, in pixels."""
     levels: list[ecc.Level]
     features: tuple[np.ndarray, np.ndarray]
     evened: Tensor
+    blurred: np.ndarray
+    """(h', w'), for phase correlation."""
 
 
-def _prepare(plane: Tensor, noise: float) -> _Keyframe:
+def prepare(plane: Tensor, noise: float) -> Target | None:
+    """The keyframe's plane (h, w) as a target; None when it has no texture."""
+    if not has_texture(plane, noise):
+        log.warning("the keyframe has no texture to align to: the frames are taken as they are")
+        return None
     sigma = smoothing(noise)
     levels = ecc.prepare(plane, sigma, noise)
-    return _Keyframe(plane, noise, sigma, levels, _features(plane, sigma), _even(plane, noise))
+    return Target(noise, sigma, levels, _features(plane, sigma), _even(plane, noise), _blurred(plane))
 
 
 def smoothing(noise: float) -> float:
@@ -126,10 +126,13 @@ def has_texture(plane: Tensor, noise: float) -> bool:
     return bool(top > max(15 * expected, 1e-8))
 
 
-def _estimate_one(keyframe: _Keyframe, plane: Tensor, index: int) -> GlobalMotion:
+def find_motion(keyframe: Target | None, plane: Tensor, index: int) -> GlobalMotion:
+    """The motion of a plane (h, w) against the keyframe's; `index` is for messages."""
+    if keyframe is None:
+        return STILL
     if not has_texture(plane, 0.0):
         log.warning("frame %d has no texture to align: it is taken as it is", index)
-        return GlobalMotion(np.eye(3), "identity")
+        return STILL
     start, model = _start(keyframe, plane)
     levels = keyframe.levels
     views = ecc.views(levels, plane)
@@ -147,13 +150,13 @@ def _estimate_one(keyframe: _Keyframe, plane: Tensor, index: int) -> GlobalMotio
     return best
 
 
-def _start(keyframe: _Keyframe, plane: Tensor) -> tuple[np.ndarray, str]:
+def _start(keyframe: Target, plane: Tensor) -> tuple[np.ndarray, str]:
     """A first motion: by matched features, by the best whole-frame shift or none, whichever brings most into line."""
     candidates = [(np.eye(3), "homography")]
     found = _match(keyframe.features, _features(plane, keyframe.sigma))
     if found is not None:
         candidates.append(found)
-    candidates.append((_shift(keyframe.plane, plane), "homography" if found is None else found[1]))
+    candidates.append((_shift(keyframe.blurred, plane), "homography" if found is None else found[1]))
     candidates = [c for c in candidates if _plausible(c[0], plane.shape)]
     evened, factor = _even(plane, keyframe.noise), _factor(plane, JUDGING_SIDE)
     return max(candidates, key=lambda candidate: _correlation(keyframe.evened, evened, candidate[0], factor))
@@ -211,12 +214,17 @@ def _match(keyframe, frame) -> tuple[np.ndarray, str] | None:
     return None
 
 
-def _shift(keyframe: Tensor, plane: Tensor) -> np.ndarray:
+def _blurred(plane: Tensor) -> np.ndarray:
+    """A small version of a plane without its mean, in float64, for phase correlation."""
+    small = smooth(reduce_plane(plane, _factor(plane, SIFT_SIDE)), 1.0).numpy().astype(np.float64)
+    return small - small.mean()
+
+
+def _shift(a: np.ndarray, plane: Tensor) -> np.ndarray:
     """The whole-frame shift that phase correlation finds."""
-    factor = _factor(plane, SIFT_SIDE)
-    a, b = (smooth(reduce_plane(p, factor), 1.0).numpy().astype(np.float64) for p in (keyframe, plane))
+    factor, b = _factor(plane, SIFT_SIDE), _blurred(plane)
     window = cv2.createHanningWindow(a.shape[::-1], cv2.CV_64F)
-    (dx, dy), _ = cv2.phaseCorrelate(a - a.mean(), b - b.mean(), window)
+    (dx, dy), _ = cv2.phaseCorrelate(a.copy(), b, window)  # the window is multiplied into what is given
     matrix = np.eye(3)
     matrix[:2, 2] = np.clip((dx, dy), -max(a.shape), max(a.shape)) if np.isfinite((dx, dy)).all() else 0.0
     matrix[:2, 2] *= factor

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import cv2
@@ -12,7 +13,6 @@ from torch import Tensor
 
 from burstmamba.burst import Burst, Camera
 from burstmamba.correspondence.bands import bands
-from burstmamba.correspondence.light import brighten
 
 # A 12-megapixel frame is halved: its residual error stays in the hundredths of a pixel, for a quarter of the time.
 LONGEST_SIDE = 2048
@@ -27,71 +27,70 @@ class Luma:
     pitch: float
     origin: float
     noise: float
-    """Standard deviation of the noise of one plane pixel."""
+    """Standard deviation of the noise of one pixel of the keyframe's plane."""
 
     def matrix_in_burst_pixels(self, matrix: np.ndarray) -> np.ndarray:
         """A 3×3 homography between planes, as one between the burst's frames."""
         place = np.array([[self.pitch, 0, self.origin], [0, self.pitch, self.origin], [0, 0, 1.0]])
         return place @ matrix @ np.linalg.inv(place)
 
-    def map_in_burst_pixels(self, maps: Tensor, size: tuple[int, int]) -> Tensor:
-        """Displacements (n, 2, h, w) of the planes, as displacements on the burst's pixels (n, 2, *size)."""
-        return self.pitch * self.on_burst_pixels(maps, size)
-
     def on_burst_pixels(self, values: Tensor, size: tuple[int, int]) -> Tensor:
         """Interpolate (n, c, h, w) of the planes at the burst's pixels: (n, c, *size); borders replicate."""
-        if self.pitch == 1 and self.origin == 0:
-            return values
-        if self.pitch == 1:  # the 2×2 means of a mosaic: its pixels lie in the middle of four of them
-            return F.avg_pool2d(F.pad(values, (1, 1, 1, 1), mode="replicate"), 2, stride=1)[..., : size[0], : size[1]]
-        return enlarge(values, round(self.pitch), size)
+        return torch.cat([band for _, band in self.bands_on_burst_pixels(values, size)], dim=-2)
+
+    def bands_on_burst_pixels(self, values: Tensor, size: tuple[int, int]) -> Iterator[tuple[slice, Tensor]]:
+        """`on_burst_pixels` by bands of rows: which rows, and (n, c, rows, w)."""
+        if self.pitch > 1:
+            yield from enlarge(values, round(self.pitch), size)
+            return
+        if self.origin:  # the 2×2 means of a mosaic: its pixels lie in the middle of four of them
+            padded = F.pad(values, (1, 1, 1, 1), mode="replicate")
+            values = F.avg_pool2d(padded, 2, stride=1)[..., : size[0], : size[1]]
+        yield slice(0, size[0]), values
 
 
-def luma(
-    burst: Burst, gains: Tensor | None = None, longest_side: int = LONGEST_SIDE, plain: Luma | None = None
-) -> Luma:
-    """The grey planes of a burst, its frames' light multiplied by `gains` (l, 3); `plain` are those without gains.
+def luma(burst: Burst, longest_side: int = LONGEST_SIDE) -> Luma:
+    """The grey planes of a burst.
 
     A mosaic is averaged over every 2×2 window: each holds one red, two green and one blue pixel, so that the plane
     shows no pattern of the mosaic; its centre lies half a pixel right and down of the window's first pixel. A large
     mosaic is averaged over windows of even size that do not overlap.
     """
-    factor = max(1, -(-max(burst.size) // longest_side))
-    mosaic = burst.camera.cfa is not None
+    return luma_of(burst.frames, burst.camera, longest_side)
+
+
+def luma_of(frames: Tensor, camera: Camera, longest_side: int = LONGEST_SIDE) -> Luma:
+    """`luma` of frames (l, c, h, w)."""
+    size, mosaic = frames.shape[-2:], camera.cfa is not None
+    factor = max(1, -(-max(size) // longest_side))
     if mosaic and factor > 1:
         factor += factor % 2
-    if factor > min(burst.size):
+    if factor > min(size):
         factor = 1
-    gains = torch.ones(len(burst), 3) if gains is None else gains
-    planes = torch.stack(
-        [
-            plain.planes[i] if plain and bool((gain == 1).all()) else _plane(frame, gain, burst.camera, factor)
-            for i, (frame, gain) in enumerate(zip(burst.frames, gains, strict=True))
-        ]
-    )
+    planes = torch.stack([grey(reduce_frame(frame, camera, factor), camera, factor) for frame in frames])
     overlapping = mosaic and factor == 1
     origin = 0.5 if overlapping else (factor - 1) / 2
-    sigmas = [noise_level(plane, averaged=overlapping) for plane in planes]
-    return Luma(planes, float(factor), origin, float(np.median(sigmas)))
+    return Luma(planes, float(factor), origin, noise_level(planes[0], averaged=overlapping))
 
 
-def _plane(frame: Tensor, gain: Tensor, camera: Camera, factor: int) -> Tensor:
-    """One frame (c, h, w) as a grey plane (h', w')."""
+def reduce_frame(frame: Tensor, camera: Camera, factor: int) -> Tensor:
+    """A frame (c, h, w) in float32, averaged over factor×factor pixels; a mosaic as it is."""
     frame = frame.detach().cpu()
-    if camera.cfa:
-        mosaic = brighten(frame.float(), gain, camera)[0]
-        if factor > 1:
-            plane = reduce_plane(mosaic, factor)
-        else:
-            h, w = mosaic.shape
-            padded = F.pad(mosaic[None, None], (0, int(w == 1), 0, int(h == 1)), mode="replicate")
-            plane = F.avg_pool2d(padded, 2, stride=1)[0, 0]
+    return frame.float() if camera.cfa else torch.stack([reduce_plane(channel, factor) for channel in frame])
+
+
+def grey(small: Tensor, camera: Camera, factor: int) -> Tensor:
+    """What `reduce_frame` gave, as a grey plane (h', w')."""
+    if not camera.cfa:
+        plane = 0.25 * small[0] + 0.5 * small[1] + 0.25 * small[2]
+    elif factor > 1:
+        plane = reduce_plane(small[0], factor)
     else:
-        small = torch.stack([reduce_plane(channel, factor) for channel in frame])
-        red, green, blue = brighten(small, gain, camera)
-        plane = 0.25 * red + 0.5 * green + 0.25 * blue
-    plane = plane.clamp(min=0)
-    return plane.sqrt() if camera.linear else plane
+        h, w = small.shape[-2:]
+        padded = F.pad(small[None], (0, int(w == 1), 0, int(h == 1)), mode="replicate")
+        plane = F.avg_pool2d(padded, 2, stride=1)[0, 0]
+    plane = plane.clamp_(min=0)
+    return plane.sqrt_() if camera.linear else plane
 
 
 def reduce_plane(plane: Tensor, factor: int) -> Tensor:
@@ -107,12 +106,25 @@ def reduce_plane(plane: Tensor, factor: int) -> Tensor:
     return torch.from_numpy(small)
 
 
-def enlarge(values: Tensor, factor: int, size: tuple[int, int]) -> Tensor:
-    """Interpolate (n, c, h, w), reduced by `factor`, at every pixel of the original `size`; borders replicate."""
-    h, w = (factor * side for side in values.shape[-2:])
-    planes = (cv2.resize(v.numpy(), (w, h)) for v in values.flatten(0, 1))
-    whole = torch.stack([torch.from_numpy(plane) for plane in planes]).unflatten(0, values.shape[:2])
-    return F.pad(whole, (0, size[1] - w, 0, size[0] - h), mode="replicate")
+def enlarge(values: Tensor, factor: int, size: tuple[int, int]) -> Iterator[tuple[slice, Tensor]]:
+    """Interpolate (n, c, h, w), reduced by `factor`, at every pixel of the original `size`; borders replicate.
+
+    Yields bands of rows: which rows, and (n, c, rows, w); the first row of each is a multiple of `factor`.
+    """
+    n, c, h, w = values.shape
+    planes = values.flatten(0, 1).numpy()
+    for rows in bands(factor * h, factor * w, factor):
+        first, last = rows.start // factor, rows.stop // factor
+        top, bottom = max(first - 1, 0), min(last + 1, h)  # a row on either side takes part
+        inner = slice((first - top) * factor, (last - top) * factor)
+        stop = size[0] if last == h else rows.stop
+        band = torch.empty(n * c, stop - rows.start, size[1])
+        for plane, target in zip(planes, band, strict=True):
+            large = cv2.resize(plane[top:bottom], (factor * w, factor * (bottom - top)))[inner]
+            target[: len(large), : factor * w] = torch.from_numpy(large)
+        band[:, rows.stop - rows.start :, : factor * w] = band[:, None, rows.stop - rows.start - 1, : factor * w]
+        band[..., factor * w :] = band[..., factor * w - 1, None]
+        yield slice(rows.start, stop), band.unflatten(0, (n, c))
 
 
 def noise_level(plane: Tensor, averaged: bool = False) -> float:

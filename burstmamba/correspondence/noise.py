@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from burstmamba.correspondence.luma import smooth
+from burstmamba.correspondence.luma import gradients, smooth
 
 BLUR = 1.2
 """Gaussian width of the smoothing before planes are compared, in pixels: it takes away what is aliased most."""
@@ -47,28 +47,47 @@ def details(plane: Tensor, sigma: float) -> Tensor:
     return smooth(plane, sigma) - smooth(plane, 2 * sigma)
 
 
-def measure_noise(keyframe: Tensor, warped: Tensor, view: Tensor) -> Noise:
+@dataclass(frozen=True)
+class Structure:
+    """A plane as it is compared with others, all (h, w); the keyframe's is computed once for the whole burst."""
+
+    plane: Tensor
+    base: Tensor
+    """Smoothed by BLUR."""
+    slope: Tensor
+    """Squared slope of `base`."""
+    fine: Tensor
+    coarse: Tensor
+
+    @classmethod
+    def of(cls, plane: Tensor) -> Structure:
+        """The structure of a plane (h, w)."""
+        base = smooth(plane, BLUR)
+        gx, gy = gradients(base)
+        slope = gx.square_().add_(gy.square_())
+        return cls(plane, base, slope, details(plane, FINE), details(plane, COARSE))
+
+
+def measure_noise(keyframe: Structure, warped: Structure, view: Tensor) -> Noise:
     """Noise of one pair of planes.
 
     Args:
-        keyframe: (h, w).
-        warped: (h, w), the frame in the keyframe's view.
+        keyframe: of the keyframe's plane.
+        warped: of the frame's plane in the keyframe's view.
         view: (h, w) bool, what the frame sees.
     """
-    base = smooth(keyframe, BLUR)
-    energy = smooth((smooth(warped, BLUR) - base).square(), WINDOW)
+    energy = smooth((warped.base - keyframe.base).square_(), WINDOW)
     step = max(1, int((view.sum().item() / 100_000) ** 0.5))
     chosen = view[::step, ::step]
-    light, energy = base[::step, ::step][chosen].numpy(), energy[::step, ::step][chosen].numpy()
+    light, energy = keyframe.base[::step, ::step][chosen].numpy(), energy[::step, ::step][chosen].numpy()
     if len(light) < 4 * BINS:
         return NO_NOISE
     groups = np.array_split(np.argsort(light, kind="stable"), BINS)
     centres = np.array([np.median(light[g]) for g in groups])
     variance = np.array([np.quantile(energy[g], QUIET_SHARE) for g in groups]) / QUIET_MEAN
     floors = []
-    for size in (FINE, COARSE):
-        difference = details(warped, size) - details(keyframe, size)
-        quiet = smooth(difference.square(), 2 * size)[::step, ::step][chosen]
+    for size, one, other in ((FINE, warped.fine, keyframe.fine), (COARSE, warped.coarse, keyframe.coarse)):
+        quiet = smooth((one - other).square_(), 2 * size)[::step, ::step][chosen]
         floors.append(float(np.quantile(quiet.numpy(), QUIET_SHARE)) / QUIET_MEAN / 2)
     return Noise(centres, variance, *floors)
 

@@ -25,6 +25,8 @@ SIGNIFICANT = 4.0
 LARGEST_CHANGE = 3.0
 DARK = 0.002
 """Light that is added on both sides of a ratio, so that black has none."""
+ROUNDING = 1e-5
+"""Gains that differ less from 1 are 1."""
 SMALLEST_SHARE = 0.01
 """Frames of which less is lit otherwise are left untouched."""
 
@@ -40,22 +42,57 @@ def relight(burst: Burst, maps: Correspondence) -> tuple[Burst, list[float]]:
         The burst, and for each frame the share of the keyframe that it saw in another light; 0: frame left untouched.
     """
     shares = [0.0] * len(burst)
-    if min(burst.size) < 16:
+    if not can_compare(burst.size):
         return burst, shares
     frames = burst.frames
-    pitch = 2 * -(-max(burst.size) // LONGEST_SIDE)
-    keyframe = _small(frames[0], burst.camera, pitch)
+    keyframe = lit(frames[0], burst.camera)
     for i in range(1, len(burst)):
-        there, back = (_shrink(m[0, i].cpu(), pitch) / pitch for m in (maps.to_frame, maps.to_keyframe))
-        gain, share = _gain(keyframe, _small(frames[i], burst.camera, pitch), there)
-        if share < SMALLEST_SHARE:
+        change, share = find_change(keyframe, frames[i], burst.camera, maps, i)
+        if change is None:
             continue
         if frames is burst.frames:
             frames = frames.clone()
-        native = enlarge(sample_at(gain[None], back[None]), pitch, burst.size)[0]
-        frames[i] = brighten(frames[i], native, burst.camera)
+        apply_change(frames[i], change, burst.camera, out=frames[i])
         shares[i] = share
     return (burst if frames is burst.frames else replace(burst, frames=frames)), shares
+
+
+def can_compare(size: tuple[int, int]) -> bool:
+    """Whether frames of this size (h, w) are large enough for their light to be compared place by place."""
+    return min(size) >= max(16, 2 * _pitch(size))
+
+
+def lit(frame: Tensor, camera: Camera) -> Tensor:
+    """A frame (c, h, w) as the small linear picture (3, h', w') on which its light is compared."""
+    return _small(frame, camera, _pitch(frame.shape[-2:]))
+
+
+def find_change(
+    keyframe: Tensor, frame: Tensor, camera: Camera, maps: Correspondence, index: int
+) -> tuple[Tensor | None, float]:
+    """By what a frame's light is to be multiplied place by place, in small, and the share that is; None: by nothing.
+
+    Args:
+        keyframe: from `lit`.
+        frame: (c, h, w), frame `index` of `maps`.
+    """
+    pitch = _pitch(frame.shape[-2:])
+    there, back = (_shrink(m[0, index].cpu(), pitch) / pitch for m in (maps.to_frame, maps.to_keyframe))
+    gain, share = _gain(keyframe, lit(frame, camera), there)
+    return (None, 0.0) if share < SMALLEST_SHARE else (sample_at(gain[None], back[None])[0], share)
+
+
+def apply_change(frame: Tensor, change: Tensor, camera: Camera, out: Tensor) -> None:
+    """Multiply a frame's light by what `find_change` found; `out` may be the frame."""
+    size = (frame.shape[-2], frame.shape[-1])
+    for rows, gain in enlarge(change[None], _pitch(size), size):
+        untouched = float((gain - 1).abs().max()) < ROUNDING
+        brighten(frame[:, rows], torch.ones(3) if untouched else gain[0], camera, out=out[:, rows])
+
+
+def _pitch(size: tuple[int, ...]) -> int:
+    """Pixels of frames of this size per pixel of the small pictures; even."""
+    return 2 * -(-max(size) // LONGEST_SIDE)
 
 
 def _gain(keyframe: Tensor, frame: Tensor, there: Tensor) -> tuple[Tensor, float]:
@@ -100,4 +137,7 @@ def _mean(planes: Tensor, weight: Tensor, sigma: float) -> Tensor:
 
 
 def _shrink(maps: Tensor, pitch: int) -> Tensor:
-    return torch.stack([reduce_plane(plane, pitch) for plane in maps])
+    """Maps (2, h, w) at the centres of blocks of even size: between the two pixels in the middle of each."""
+    h, w = (side // pitch * pitch for side in maps.shape[-2:])
+    before, after = (maps[:, i:h:pitch, i:w:pitch].float() for i in (pitch // 2 - 1, pitch // 2))
+    return (before + after).div_(2)

@@ -118,6 +118,7 @@ def run_job(
         progress: called as (stage, done, total).
     """
     settings, say = settings or JobSettings(), say or (lambda sentence: None)
+    keep_freed_memory()
     if output is not None:
         check_outputs(Path(output), settings)
     report = JobReport(output=str(output or ""), ensemble=settings.ensemble)
@@ -212,8 +213,6 @@ def pick_model(name: str, camera: Camera) -> str:
 def plan(burst: Burst, settings: JobSettings, report: JobReport, progress: Progress) -> Restoration:
     """Choose model and device, align, lay out the windows."""
     device = pick_device(settings.device)
-    if device.type == "cpu":
-        keep_freed_memory()
     name = pick_model(settings.model, burst.camera)
     start = time.perf_counter()
     model = load_model(name, device)

@@ -11,11 +11,22 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Callable
 
+import cv2
 import torch
 from torch import Tensor
 
 from burstmamba.burst import Burst
-from burstmamba.correspondence import Alignment, Correspondence, FrameReport, align_burst
+from burstmamba.correspondence.align import (
+    Alignment,
+    Anchor,
+    align_burst,
+    align_frame,
+    changed,
+    describe,
+    keyframe_report,
+)
+from burstmamba.correspondence.estimate import write_still
+from burstmamba.correspondence.field import Correspondence
 from burstmamba.restoration.runner import free_memory
 
 LARGE = 2_000_000
@@ -34,7 +45,8 @@ def align(burst: Burst, method: str, progress: Callable[[int, int], None] | None
     tell = progress or (lambda done, total: None)
     tell(0, 1)
     small = burst.frames.shape[0] * burst.frames[0, 0].numel() < LARGE
-    if small or len(burst) < 3 or method.endswith(".safetensors"):  # a file holds the maps of all frames
+    # Maps of no motion take no memory, and a file holds those of all frames.
+    if small or len(burst) < 3 or method == "identity" or method.endswith(".safetensors"):
         with using_threads(1):  # on small frames several threads wait for each other more than they work
             alignment = align_burst(burst, method)
     else:
@@ -48,61 +60,28 @@ def _in_pairs(burst: Burst, method: str, tell: Callable[[int, int], None]) -> Al
     h, w = burst.size
     frames = torch.empty_like(burst.frames)  # takes memory only where something is written
     maps = Correspondence(*(torch.empty(1, len(burst), c, h, w, dtype=torch.float16) for c in (2, 2, 1)))
-    reports: list[FrameReport] = []
-    notes: dict[str, list[str]] = {}
     workers = min(pairs_at_once(h * w), len(burst) - 1)
     threads = max(1, torch.get_num_threads() // workers)  # of each worker
+    write_still(maps)
+    reports = [keyframe_report(burst)]
     with using_threads(threads):
+        anchor = Anchor.of(burst, method)
         pool = ThreadPoolExecutor(workers, initializer=torch.set_num_threads, initargs=(threads,))
         try:
-            pairs = pool.map(lambda i: _pair(burst, i, method, frames, maps), range(1, len(burst)))
-            for i, (found, sentences) in enumerate(pairs, start=1):
+            pairs = pool.map(lambda i: align_frame(anchor, burst, i, maps, frames), range(1, len(burst)))
+            for i, found in enumerate(pairs, start=1):
                 tell(i - 1, len(burst) - 1)
-                return_memory()
-                reports.extend([*([] if reports else found[:1]), replace(found[1], index=i)])
-                name = burst.names[i]
-                for note in sentences:
-                    if not note.startswith("No other frame"):  # true of this pair, not of the burst
-                        notes.setdefault(note.removesuffix(f": {name}."), []).append(name)
+                reports.append(found)
         finally:  # after an interrupt the other pairs are not begun
             pool.shutdown(cancel_futures=True)
-    _write_maps(maps, 0, Correspondence.identity(burst.frames[None, :1]))
     kept = [i for i, report in enumerate(reports) if report.kept]
-    sentences = [note if note.endswith(".") else f"{note}: {_list(names)}." for note, names in notes.items()]
-    if len(kept) == 1:
-        sentences.append("No other frame can be used: the keyframe alone is reconstructed.")
-    if len(kept) < len(burst) or any(_changed(report) for report in reports):
+    if len(kept) < len(burst) or any(changed(report) for report in reports):
         for i, report in enumerate(reports):
-            if report.kept and not _changed(report):
+            if report.kept and not changed(report):
                 frames[i] = burst.frames[i]
         burst = replace(burst, frames=_keep(frames, kept), names=tuple(burst.names[i] for i in kept))
     correspondence = maps.apply(lambda pile: _keep(pile[0], kept)[None])
-    return Alignment(burst, correspondence, tuple(reports), tuple(sentences))
-
-
-def _pair(
-    burst: Burst, index: int, method: str, frames: Tensor, maps: Correspondence
-) -> tuple[tuple[FrameReport, ...], tuple[str, ...]]:
-    """Align one frame with the keyframe; its maps, and the frame where its light changed, go into their places."""
-    pair = align_burst(burst.select([0, index]), method)
-    if _changed(pair.frames[1]):
-        frames[index] = pair.burst.frames[1]
-    if pair.frames[1].kept:
-        _write_maps(maps, index, pair.correspondence.select(slice(1, 2)))
-    return pair.frames, pair.notes
-
-
-def _changed(report: FrameReport) -> bool:
-    """Whether a frame that is kept was matched to the keyframe's light."""
-    return report.kept and (report.relit > 0 or any(gain != 1 for gain in report.gains))
-
-
-def _write_maps(maps: Correspondence, index: int, found: Correspondence) -> None:
-    """Put the maps of one frame into their place, with full confidence where none is given."""
-    assert maps.confidence is not None
-    maps.to_frame[0, index] = found.to_frame[0, 0]
-    maps.to_keyframe[0, index] = found.to_keyframe[0, 0]
-    maps.confidence[0, index] = 1 if found.confidence is None else found.confidence[0, 0]
+    return Alignment(burst, correspondence, tuple(reports), tuple(describe(reports, match_exposure=True)))
 
 
 def _keep(pile: Tensor, kept: list[int]) -> Tensor:
@@ -115,13 +94,15 @@ def _keep(pile: Tensor, kept: list[int]) -> Tensor:
 
 @contextmanager
 def using_threads(count: int) -> Iterator[None]:
-    """Let torch compute on `count` cores for a while."""
-    before = torch.get_num_threads()
+    """Let torch compute on `count` cores for a while, OpenCV on one: with more it finds features in another order."""
+    before = torch.get_num_threads(), cv2.getNumThreads()
     torch.set_num_threads(count)
+    cv2.setNumThreads(1)
     try:
         yield
     finally:
-        torch.set_num_threads(before)
+        torch.set_num_threads(before[0])
+        cv2.setNumThreads(before[1])
 
 
 def return_memory() -> None:
@@ -137,8 +118,3 @@ def pairs_at_once(pixels: int) -> int:
     fits = free_memory(torch.device("cpu")) // (4 * BYTES_PER_PIXEL * pixels)
     cores = (os.cpu_count() or 1) - (pixels >= HUGE)
     return max(1, min(cores, fits))
-
-
-def _list(names: list[str]) -> str:
-    """The names, or their number when they are many."""
-    return ", ".join(names) if len(names) <= 4 else f"{len(names)} frames, {names[0]} to {names[-1]}"

@@ -235,10 +235,10 @@ def test_stopping_the_alignment_begins_no_further_pair(interpolation, tmp_path, 
     import burstmamba.restoration.pairwise as pairwise
 
     begun = []
-    align_one = pairwise._pair
+    align_one = pairwise.align_frame
     monkeypatch.setattr(pairwise, "LARGE", 1)
     monkeypatch.setattr(pairwise, "pairs_at_once", lambda pixels: 1)
-    monkeypatch.setattr(pairwise, "_pair", lambda burst, i, *rest: begun.append(i) or align_one(burst, i, *rest))
+    monkeypatch.setattr(pairwise, "align_frame", lambda *given: begun.append(given[2]) or align_one(*given))
 
     def stop(stage, done, total):
         if stage == "align" and total > 1:

@@ -8,11 +8,11 @@ import torch
 
 from burstmamba.burst import Camera
 from burstmamba.correspondence.bands import PIXELS, bands
-from burstmamba.correspondence.confidence import in_view
+from burstmamba.correspondence.confidence import in_view, thin
 from burstmamba.correspondence.field import pixel_grid
 from burstmamba.correspondence.homography import GlobalMotion, axes, project
 from burstmamba.correspondence.light import brighten, decode_srgb, encode_srgb
-from burstmamba.correspondence.luma import reduce_plane
+from burstmamba.correspondence.luma import enlarge, reduce_plane
 
 SIZE = (703, 611)
 CAMERAS = {"srgb": Camera(), "linear": Camera(linear=True), "mosaic": Camera(cfa="GBRG", linear=True)}
@@ -61,6 +61,18 @@ def test_reduced_planes_of_either_precision(factor):
         torch.testing.assert_close(reduce_plane(given, factor), expected, atol=1e-6, rtol=0)
 
 
+@pytest.mark.parametrize("factor", [2, 3, 4])
+def test_enlarged_planes(factor):
+    small = torch.rand(2, 1, *(side // factor for side in SIZE), generator=torch.Generator().manual_seed(2))
+    whole = torch.nn.functional.interpolate(small, scale_factor=factor, mode="bilinear")
+    rest = (0, SIZE[1] - whole.shape[-1], 0, SIZE[0] - whole.shape[-2])
+    expected = torch.nn.functional.pad(whole, rest, mode="replicate")
+    found = list(enlarge(small, factor, SIZE))
+    assert len(found) > 2 and all(rows.start % factor == 0 for rows, _ in found)
+    assert [row for rows, _ in found for row in range(rows.start, rows.stop)] == list(range(SIZE[0]))
+    torch.testing.assert_close(torch.cat([band for _, band in found], -2), expected, atol=2e-5, rtol=0)
+
+
 def test_views_and_displacements():
     matrix = np.array([[1.01, 0.02, -30], [-0.01, 0.99, 12], [1e-6, -2e-6, 1]])
     there = GlobalMotion(matrix, "homography").displacement(SIZE)
@@ -69,4 +81,6 @@ def test_views_and_displacements():
     h, w = SIZE
     expected = (x >= -0.5) & (x <= w - 0.5) & (y >= -0.5) & (y <= h - 0.5)
     assert torch.equal(in_view(there), expected) and 0 < expected.float().mean() < 1
+    assert torch.equal(in_view(there, 5), thin(expected, 5))
+    assert torch.equal(GlobalMotion(matrix, "homography").displacement(SIZE, out=there.half()), there.half())
     assert not GlobalMotion(np.eye(3), "identity").displacement(SIZE).any()

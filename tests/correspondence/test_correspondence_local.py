@@ -20,7 +20,7 @@ from burstmamba.correspondence.estimate import estimate
 from burstmamba.correspondence.field import sample_at
 from burstmamba.correspondence.light import brighten, decode_srgb, encode_srgb, match_exposure
 from burstmamba.correspondence.luma import luma, noise_level
-from burstmamba.correspondence.noise import BLUR, Noise, common_noise, measure_noise
+from burstmamba.correspondence.noise import BLUR, Noise, Structure, common_noise, measure_noise
 from burstmamba.errors import InputError
 
 
@@ -95,9 +95,9 @@ def test_in_view_values():
 def test_disagreement_of_known_differences():
     plane = torch.full((40, 40), 0.5)
     noise = Noise(np.array([0.0, 1.0]), np.array([4e-4, 4e-4]), 0.0, 0.0)
-    same = disagreement(plane, plane, noise)
+    same = disagreement(Structure.of(plane), Structure.of(plane), noise)
     assert same.max() == 0 and trust(same).min() == 1
-    off = disagreement(plane, plane + 0.1, noise)
+    off = disagreement(Structure.of(plane), Structure.of(plane + 0.1), noise)
     torch.testing.assert_close(off, torch.full_like(off, 0.01 / (1.5 * 4e-4 + 1e-5)), rtol=1e-3, atol=0)
     assert trust(off).max() < 0.01
     assert trust(torch.full((1,), 1.5)).item() == pytest.approx(0.5)
@@ -119,11 +119,13 @@ def test_noise_of_a_pair_and_of_a_burst():
     plane = torch.linspace(0.2, 0.8, 160).expand(160, 160)
     draws = 0.03 * torch.randn(4, 160, 160, generator=torch.Generator().manual_seed(3))
     view = torch.ones(160, 160, dtype=torch.bool)
-    pairs = [measure_noise(plane + draws[0], plane + draw, view) for draw in draws[1:]]
+    first, *others = (Structure.of(plane + draw) for draw in draws)
+    pairs = [measure_noise(first, other, view) for other in others]
     expected = 2 * 0.03**2 / (4 * np.pi * BLUR**2)
     assert pairs[0].variance == pytest.approx(np.full(8, expected), rel=0.25)
     assert pairs[0].expected(torch.tensor([[0.5]])).item() == pytest.approx(expected, rel=0.25)
-    strange = measure_noise(plane + draws[0], torch.rand(160, 160, generator=torch.Generator().manual_seed(4)), view)
+    unlike = Structure.of(torch.rand(160, 160, generator=torch.Generator().manual_seed(4)))
+    strange = measure_noise(first, unlike, view)
     assert strange.variance.min() > 4 * expected
     together = common_noise([*pairs, strange])
     assert together.variance == pytest.approx(np.full(8, expected), rel=0.25)

@@ -10,6 +10,7 @@ import torch
 import burstmamba.restoration.pairwise as pairwise
 from burstmamba.burst import Burst
 from burstmamba.correspondence import align_burst
+from burstmamba.errors import InputError
 
 
 @pytest.fixture
@@ -54,3 +55,79 @@ def test_nothing_is_copied_where_nothing_changes(burst, monkeypatch):
 def _maps(alignment) -> tuple[torch.Tensor, ...]:
     found = alignment.correspondence
     return found.to_frame, found.to_keyframe, found.confidence
+
+
+def test_a_burst_equals_its_pairs_one_by_one(burst, monkeypatch):
+    monkeypatch.setattr(pairwise, "LARGE", 1)
+    together = pairwise.align(burst, "auto")
+    place = 0
+    for i in range(1, len(burst)):
+        with pairwise.using_threads(1):
+            pair = align_burst(burst.select([0, i]))
+        assert pair.frames[0] == together.frames[0]
+        numbers, expected = (
+            {**vars(report), "index": i, "confidence": 0, "motion": 0, "overlap": 0}
+            for report in (together.frames[i], pair.frames[1])
+        )
+        assert numbers == expected
+        for number in ("confidence", "overlap"):  # of maps in half precision
+            found, expected = getattr(together.frames[i], number), getattr(pair.frames[1], number)
+            assert found == pytest.approx(expected, abs=1e-3)
+        assert together.frames[i].motion == pytest.approx(pair.frames[1].motion, abs=1e-2)
+        if together.frames[i].kept:
+            place += 1
+            assert torch.equal(together.burst.frames[place], pair.burst.frames[1])
+            for found, alone in zip(_maps(together), _maps(pair), strict=True):
+                assert torch.equal(found[:, place], alone[:, 1].half())
+    assert place == 4 and together.frames[1].gains != (1.0, 1.0, 1.0)
+
+
+def test_the_keyframes_part_is_computed_once(burst, monkeypatch):
+    from burstmamba.correspondence import ecc, homography, luma, noise, relight
+
+    calls: dict[str, int] = {}
+
+    def count(owner, name):
+        function = getattr(owner, name)
+
+        def counted(*given, **options):
+            calls[name] = calls.get(name, 0) + 1
+            return function(*given, **options)
+
+        monkeypatch.setattr(owner, name, counted)
+
+    for owner, name in (
+        (luma, "noise_level"),
+        (ecc, "prepare"),
+        (homography, "_features"),
+        (homography, "_blurred"),
+        (noise.Structure, "of"),
+        (relight, "_small"),
+    ):
+        count(owner, name)
+    monkeypatch.setattr(pairwise, "LARGE", 1)
+    monkeypatch.setattr(pairwise, "pairs_at_once", lambda pixels: 1)  # counting is not for several threads
+    kept = [report.kept for report in pairwise.align(burst, "homography").frames]
+    once = {"noise_level": 1, "prepare": 1}
+    each = {"_features": len(burst), "_blurred": len(burst), "of": len(burst), "_small": sum(kept)}
+    assert calls == once | each
+
+
+def test_threads_are_given_back(burst, monkeypatch):
+    monkeypatch.setattr(pairwise, "LARGE", 1)
+    before = torch.get_num_threads(), cv2.getNumThreads()
+    pairwise.align(burst, "homography")
+    assert (torch.get_num_threads(), cv2.getNumThreads()) == before
+
+
+def test_unknown_methods_are_refused(burst, monkeypatch):
+    monkeypatch.setattr(pairwise, "LARGE", 1)
+    with pytest.raises(InputError, match="unknown correspondence method 'optical'"):
+        pairwise.align(burst, "optical")
+
+
+def test_maps_of_no_motion_take_no_memory(burst, monkeypatch):
+    monkeypatch.setattr(pairwise, "LARGE", 1)
+    alignment = pairwise.align(burst, "identity")
+    assert all(found.untyped_storage().nbytes() == 4 for found in _maps(alignment))
+    assert len(alignment.burst) == len(burst) and float(alignment.correspondence.to_frame.abs().max()) == 0
