@@ -10,7 +10,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 ORIENTATIONS = (15, 165, 45, 135, 75, 105)  # degrees, in the order of the output channels
-MATRIX_UP_TO = 128  # longer axes are convolved on a CPU: there a dense matrix would cost more than its taps
+MATRIX_UP_TO = 128
+"""Longer axes are filtered part by part on a CPU: most of one matrix for all of them would be zeros."""
+PART = 64
+"""Samples of such a part."""
 
 _LOW_HALF = (-0.0017578125, 0.0, 0.022265625, -0.046875, -0.0482421875, 0.296875, 0.55546875)
 _HIGH_HALF = (
@@ -101,24 +104,23 @@ def _quads_to_complex(band: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
 def _split_bands(tokens: Tensor, axis: int) -> Tensor:
     """Filter tokens (n, h, w, c) along axis 1 or 2; an axis (low, high) is put before the filtered one."""
     size = tokens.shape[axis]
-    if size > MATRIX_UP_TO and not tokens.is_cuda:
-        return torch.stack([_convolve(tokens, taps, axis) for taps in (LOW, HIGH)], dim=axis)
-    matrix = torch.cat(
-        [_filter_matrix(taps, size, tokens.dtype, tokens.device) for taps in (LOW, HIGH)]
-    )  # (2·size, size)
+    filters = torch.stack([_filter_matrix(taps, size, tokens.dtype, tokens.device) for taps in (LOW, HIGH)])
+    if size <= MATRIX_UP_TO or tokens.is_cuda:
+        return _multiply(filters, tokens, axis)
+    reach, parts = len(HIGH) // 2, []
+    for first in range(0, size, PART):
+        last, seen = min(first + PART, size), slice(max(first - reach, 0), first + PART + reach)
+        taken = tokens[:, seen] if axis == 1 else tokens[:, :, seen]
+        parts.append(_multiply(filters[:, first:last, seen], taken, axis))
+    return torch.cat(parts, dim=axis + 1)
+
+
+def _multiply(filters: Tensor, tokens: Tensor, axis: int) -> Tensor:
+    """Two filters (2, size, taken) of the samples along an axis of tokens (n, h, w, c)."""
+    size = filters.shape[1:2]
     if axis == 2:
-        return torch.matmul(matrix, tokens).unflatten(2, (2, size))
-    return torch.matmul(matrix, tokens.flatten(2)).unflatten(2, tokens.shape[2:]).unflatten(1, (2, size))
-
-
-def _convolve(tokens: Tensor, taps: tuple[float, ...], axis: int) -> Tensor:
-    """Filter a long axis tap by tap."""
-    size, reach = tokens.shape[axis], len(taps) // 2
-    index = _symmetric_index(torch.arange(-reach, size + reach, device=tokens.device), size)
-    padded = tokens.index_select(axis, index).movedim(axis, -1)  # (n, other, c, size + 2·reach)
-    kernel = torch.tensor(taps, dtype=tokens.dtype, device=tokens.device).view(1, 1, -1)
-    filtered = F.conv1d(padded.reshape(-1, 1, padded.shape[-1]), kernel)
-    return filtered.view(*padded.shape[:-1], size).movedim(-1, axis)
+        return torch.matmul(filters.flatten(0, 1), tokens).unflatten(2, (2, *size))
+    return torch.matmul(filters.flatten(0, 1), tokens.flatten(2)).view(len(tokens), 2, *size, *tokens.shape[2:])
 
 
 def _symmetric_index(position: Tensor, size: int) -> Tensor:

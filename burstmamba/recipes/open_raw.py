@@ -12,4 +12,6 @@ from burstmamba.recipes.open_rgb import RECIPE as OPEN_RGB
 from burstmamba.synthesis import synthesis_preset
 from burstmamba.training.recipe import Photographs
 
-RECIPE = replace(OPEN_RGB, model=preset("light-raw"), data=Photographs(synthesis_preset("handheld-raw")))
+SYNTHESIS = replace(synthesis_preset("handheld-raw"), aliased=0.25)  # so that SyntheticBurst is not new to it
+
+RECIPE = replace(OPEN_RGB, model=preset("light-raw"), data=Photographs(SYNTHESIS))

@@ -32,6 +32,9 @@ class SynthesisConfig:
     lens_blur: tuple[float, float] = (0.5, 1.2)
     """Gaussian sigma in HR pixels."""
     anisotropy: float = 1.3
+    aliased: float = 0.0
+    """Probability of a perfect lens before pixels that collect light only in the middle 2×2 of their 4×4, as in
+    SyntheticBurst."""
 
     # Sensor.
     shot: tuple[float, float] = (1e-4, 1.5e-2)

@@ -74,6 +74,9 @@ def _light_up(light: Tensor, config: SynthesisConfig, dice: Dice) -> Tensor:
 def _render(light: Tensor, scene: Scene, config: SynthesisConfig, dice: Dice) -> tuple[Tensor, Tensor]:
     """Noise-free frames (b, l, 3, h, w), and which of them (b, l) show another scene."""
     collected = optics.pixel_light(light, optics.lens_kernels(dice, len(light), config))
+    if config.aliased > 0:
+        some = dice.chance(config.aliased, len(light), 1, 1, 1)
+        collected = torch.where(some, optics.middle_light(light), collected)
     b, l = scene.behind.shape[:2]
     foreign = dice.later_frame(b, l) & dice.chance(config.unrelated_frame, b, 1)
     mirrored = torch.where(foreign[..., None, None, None], -1.0, 1.0)

@@ -78,8 +78,11 @@ def test_symmetric_borders_commute_with_flips():
     assert torch.allclose(energy[..., [1, 0, 3, 2, 5, 4], :], mirrored, atol=1e-10)
 
 
-def test_matrix_and_convolution_agree(monkeypatch):
-    tokens = torch.randn(2, 40, 30, 3, dtype=torch.float64)
+@pytest.mark.parametrize("h, w", [(40, 66), (128, 130), (196, 4)])
+def test_long_axes_in_parts_agree_with_one_matrix(monkeypatch, h, w):
+    """A last part of two samples, whole parts only, and an axis shorter than the filter."""
+    tokens = torch.randn(2, h, w, 3, dtype=torch.float64)
+    monkeypatch.setattr(wavelet, "MATRIX_UP_TO", 256)
     by_matrix = dtcwt(tokens)
     monkeypatch.setattr(wavelet, "MATRIX_UP_TO", 0)
     assert torch.allclose(by_matrix, dtcwt(tokens), atol=1e-12)

@@ -43,6 +43,14 @@ def test_keyframe_is_the_blurred_mean_of_the_target(smooth, moving):
     assert error.max() < 0.02 or (moving and (error < 0.02).float().mean() > 0.98)  # an object's edge is blurred more
 
 
+def test_aliased_bursts_see_the_middle_of_their_pixels(smooth):
+    sample = made(replace(CLEAN, aliased=1.0), smooth, period=8)
+    light = to_linear(sample.target)
+    middle = F.avg_pool2d(light, 2, stride=1)[..., 1::4, 1::4]
+    error, other = ((to_linear(sample.frames[:, 0]) - mean).abs().mean() for mean in (middle, F.avg_pool2d(light, 4)))
+    assert error < 0.005 < other
+
+
 def test_processing_changes_frames_and_target_alike(smooth):
     processed = replace(CLEAN, processed=1.0, sharpening=(0.0, 0.0), jpeg=0.0, demosaicked=0.0, tone=0.8)
     sample = made(processed, smooth, period=60)

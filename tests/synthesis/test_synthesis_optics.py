@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from burstmamba.synthesis import synthesis_preset
 from burstmamba.synthesis.dice import Dice
 from burstmamba.synthesis.motion import centred_grid
-from burstmamba.synthesis.optics import convolve, expose, gaussian_kernels, lens_kernels, pixel_light
+from burstmamba.synthesis.optics import convolve, expose, gaussian_kernels, lens_kernels, middle_light, pixel_light
 
 DELTA = torch.zeros(1, 3, 3).index_put((torch.tensor(0), torch.tensor(1), torch.tensor(1)), torch.tensor(1.0))
 
@@ -76,3 +76,10 @@ def test_frames_are_aliased():
         centred_grid(16, 16, light.device)[None, None],
     )
     assert frames.std(-1).mean() > 0.02
+
+
+def test_small_pixels_collect_the_middle():
+    light = torch.rand(1, 3, 36, 36)
+    points = centred_grid(9, 9, light.device).expand(1, 1, 2, 9, 9)
+    expected = light.unfold(2, 4, 4).unfold(3, 4, 4)[..., 1:3, 1:3].mean((-2, -1))
+    torch.testing.assert_close(expose(middle_light(light), points)[:, 0], expected)
