@@ -33,17 +33,21 @@ from burstmamba.model.config import PRESETS, ModelConfig, preset
 from burstmamba.restoration.job import JobSettings, pick_device, run_job
 from burstmamba.restoration.runner import CPU_BUDGET
 
+BLOCK = 2**26
+"""Bytes of a tensor in a window of the light network, more or less."""
+
 
 class StandIn(nn.Module):
-    """Interpolates the keyframe, and holds as much memory as a window of a real network may."""
+    """Interpolates the keyframe; its first windows take and free as much memory as those of a real network may."""
 
     config = ModelConfig(channels=48, head_channels=24, burst_channels=24)
-    held: Tensor | None = None
+    heavy = 8
 
     def forward(self, frames: Tensor, maps: object) -> Tensor:
         """(1, l, 3, h, w) → (1, 3, 4h, 4w)."""
-        if self.held is None:
-            self.held = torch.ones(CPU_BUDGET, dtype=torch.uint8)
+        if self.heavy:
+            self.heavy -= 1
+            [torch.ones(BLOCK, dtype=torch.uint8) for _ in range(CPU_BUDGET // BLOCK)]
         return nn.functional.interpolate(frames[:, 0], scale_factor=4, mode="bicubic")
 
 
