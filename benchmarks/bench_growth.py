@@ -19,7 +19,7 @@ from burstmamba.model.config import preset
 from burstmamba.restoration.runner import Runner
 
 SIDES = (48, 64, 96, 128)
-LENGTHS = (2, 5, 8, 11, 14)
+LENGTHS = (2, 8, 14, 20, 26)
 SIDE, LENGTH = 96, 14
 
 
