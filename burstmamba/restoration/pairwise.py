@@ -29,8 +29,10 @@ from burstmamba.correspondence.estimate import write_still
 from burstmamba.correspondence.field import Correspondence
 from burstmamba.restoration.runner import free_memory
 
-LARGE = 2_000_000
+SEVERAL = 200_000
 """Pixels of all frames together from which on a burst is aligned in pairs, with progress after each."""
+LARGE = 2_000_000
+"""From here on its maps are kept in half precision."""
 HUGE = 4_000_000
 """Pixels of one frame from which on a core is left free, to save its pair's memory."""
 BYTES_PER_PIXEL = 100
@@ -38,13 +40,14 @@ BYTES_PER_PIXEL = 100
 
 
 def align(burst: Burst, method: str, progress: Callable[[int, int], None] | None = None) -> Alignment:
-    """`align_burst` with the first frame as the keyframe; a large burst in pairs, with maps in half precision.
+    """`align_burst` with the first frame as the keyframe; in pairs, on all cores, unless the burst is tiny.
 
-    Half precision keeps displacements to 1/64 pixel up to 64 pixels, and a large burst fits in a third of the memory.
+    A large burst gets maps in half precision, which keeps displacements to 1/64 pixel up to 64 pixels, and fits in a
+    third of the memory.
     """
     tell = progress or (lambda done, total: None)
     tell(0, 1)
-    small = burst.frames.shape[0] * burst.frames[0, 0].numel() < LARGE
+    small = pixels_of(burst) < SEVERAL
     # Maps of no motion take no memory, and a file holds those of all frames.
     if small or len(burst) < 3 or method == "identity" or method.endswith(".safetensors"):
         with using_threads(1):  # on small frames several threads wait for each other more than they work
@@ -59,7 +62,8 @@ def align(burst: Burst, method: str, progress: Callable[[int, int], None] | None
 def _in_pairs(burst: Burst, method: str, tell: Callable[[int, int], None]) -> Alignment:
     h, w = burst.size
     frames = torch.empty_like(burst.frames)  # takes memory only where something is written
-    maps = Correspondence(*(torch.empty(1, len(burst), c, h, w, dtype=torch.float16) for c in (2, 2, 1)))
+    precision = torch.float16 if pixels_of(burst) >= LARGE else torch.float32
+    maps = Correspondence(*(torch.empty(1, len(burst), c, h, w, dtype=precision) for c in (2, 2, 1)))
     workers = min(pairs_at_once(h * w), len(burst) - 1)
     threads = max(1, torch.get_num_threads() // workers)  # of each worker
     write_still(maps)
@@ -82,6 +86,11 @@ def _in_pairs(burst: Burst, method: str, tell: Callable[[int, int], None]) -> Al
         burst = replace(burst, frames=_keep(frames, kept), names=tuple(burst.names[i] for i in kept))
     correspondence = maps.apply(lambda pile: _keep(pile[0], kept)[None])
     return Alignment(burst, correspondence, tuple(reports), tuple(describe(reports, match_exposure=True)))
+
+
+def pixels_of(burst: Burst) -> int:
+    """Pixels of all frames together."""
+    return len(burst) * burst.size[0] * burst.size[1]
 
 
 def _keep(pile: Tensor, kept: list[int]) -> Tensor:

@@ -195,7 +195,7 @@ def test_a_large_burst_is_aligned_in_pairs(interpolation, burst, tmp_path, monke
     import burstmamba.restoration.pairwise as pairwise
 
     together = run_job(burst, None)
-    monkeypatch.setattr(pairwise, "LARGE", 1)
+    monkeypatch.setattr(pairwise, "SEVERAL", 1)
     apart = run_job(burst, None)
     assert [frame["name"] for frame in apart.frames] == [frame["name"] for frame in together.frames]
     for one, other in zip(together.frames, apart.frames, strict=True):
@@ -211,7 +211,7 @@ def test_notes_of_pairs_are_put_together(interpolation, tmp_path, monkeypatch):
         darker = picture(frames / f"shot {i}.png") * 0.8
         Image.fromarray(darker.astype(np.uint8)).save(frames / f"shot {i}.png")
     Image.fromarray(scene(40, 48, seed=9)).save(frames / "shot 2.png")
-    monkeypatch.setattr(pairwise, "LARGE", 1)
+    monkeypatch.setattr(pairwise, "SEVERAL", 1)
     apart = run_job(frames, None)
     assert len(apart.notes) == 2 and len([frame for frame in apart.frames if frame["kept"]]) == 3
     assert any(note.endswith("shot 1.png, shot 3.png.") for note in apart.notes)
@@ -221,7 +221,7 @@ def test_notes_of_pairs_are_put_together(interpolation, tmp_path, monkeypatch):
 def test_every_stage_tells_how_far_it_is(interpolation, burst, tmp_path, monkeypatch):
     import burstmamba.restoration.pairwise as pairwise
 
-    monkeypatch.setattr(pairwise, "LARGE", 1)
+    monkeypatch.setattr(pairwise, "SEVERAL", 1)
     steps = []
     run_job(burst, tmp_path / "out.png", progress=lambda *step: steps.append(step))
     assert list(dict.fromkeys(stage for stage, _, _ in steps)) == ["load", "align", "restore", "save"]
@@ -236,7 +236,7 @@ def test_stopping_the_alignment_begins_no_further_pair(interpolation, tmp_path, 
 
     begun = []
     align_one = pairwise.align_frame
-    monkeypatch.setattr(pairwise, "LARGE", 1)
+    monkeypatch.setattr(pairwise, "SEVERAL", 1)
     monkeypatch.setattr(pairwise, "pairs_at_once", lambda pixels: 1)
     monkeypatch.setattr(pairwise, "align_frame", lambda *given: begun.append(given[2]) or align_one(*given))
 

@@ -103,7 +103,7 @@ def test_alignment_says_what_was_matched(monkeypatch):
     assert any("The light differs in places" in note for note in alignment.notes)
     red, expected = (decode_srgb(b.frames[3])[0, 20:-20, 20:-20].mean() for b in (alignment.burst, scene.burst))
     assert abs(red / expected - 1) < 0.03
-    monkeypatch.setattr(pairwise, "LARGE", 0)
+    monkeypatch.setattr(pairwise, "SEVERAL", 0)
     pairs = pairwise.align(burst, "auto")
     assert (pairs.burst.frames[3] - alignment.burst.frames[3]).abs().mean() < 0.004
     assert any("The light differs in places" in note for note in pairs.notes)

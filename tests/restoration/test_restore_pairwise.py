@@ -25,10 +25,29 @@ def burst() -> Burst:
     return Burst(torch.stack(frames).clamp(0, 1), names=tuple("abcdef"))
 
 
+def in_pairs(monkeypatch, large: int = 1) -> None:
+    """Take bursts of any size apart; from `large` pixels on with maps in half precision."""
+    monkeypatch.setattr(pairwise, "SEVERAL", 1)
+    monkeypatch.setattr(pairwise, "LARGE", large)
+
+
+def test_maps_of_small_bursts_stay_exact(burst, monkeypatch):
+    """In pairs like those of large ones; the tiniest are aligned as a whole."""
+    in_pairs(monkeypatch, large=10**9)
+    apart = pairwise.align(burst, "auto")
+    monkeypatch.setattr(pairwise, "SEVERAL", 10**9)
+    monkeypatch.setattr(pairwise, "_in_pairs", lambda *_: pytest.fail("taken apart"))
+    whole = pairwise.align(burst, "auto")
+    assert [report.kept for report in apart.frames] == [report.kept for report in whole.frames]
+    for found, expected in zip(_maps(apart), _maps(whole), strict=True):
+        assert found.dtype == expected.dtype == torch.float32
+    torch.testing.assert_close(apart.correspondence.to_frame, whole.correspondence.to_frame, atol=0.02, rtol=0)
+
+
 def test_frames_maps_and_reports_fit_each_other(burst, monkeypatch):
     given = burst.frames.clone()
     together = align_burst(burst)
-    monkeypatch.setattr(pairwise, "LARGE", 1)
+    in_pairs(monkeypatch)
     apart = pairwise.align(burst, "auto")
     assert torch.equal(burst.frames, given)  # the caller's frames are the caller's
     assert apart.burst.names == together.burst.names == ("a", "b", "d", "e", "f")
@@ -46,7 +65,7 @@ def test_frames_maps_and_reports_fit_each_other(burst, monkeypatch):
 
 
 def test_nothing_is_copied_where_nothing_changes(burst, monkeypatch):
-    monkeypatch.setattr(pairwise, "LARGE", 1)
+    in_pairs(monkeypatch)
     still = burst.select([0, 3, 4])
     alignment = pairwise.align(still, "auto")
     assert alignment.burst.frames.data_ptr() == still.frames.data_ptr()
@@ -58,7 +77,7 @@ def _maps(alignment) -> tuple[torch.Tensor, ...]:
 
 
 def test_a_burst_equals_its_pairs_one_by_one(burst, monkeypatch):
-    monkeypatch.setattr(pairwise, "LARGE", 1)
+    in_pairs(monkeypatch)
     together = pairwise.align(burst, "auto")
     place = 0
     for i in range(1, len(burst)):
@@ -105,7 +124,7 @@ def test_the_keyframes_part_is_computed_once(burst, monkeypatch):
         (relight, "_small"),
     ):
         count(owner, name)
-    monkeypatch.setattr(pairwise, "LARGE", 1)
+    in_pairs(monkeypatch)
     monkeypatch.setattr(pairwise, "pairs_at_once", lambda pixels: 1)  # counting is not for several threads
     kept = [report.kept for report in pairwise.align(burst, "homography").frames]
     once = {"noise_level": 1, "prepare": 1}
@@ -114,20 +133,20 @@ def test_the_keyframes_part_is_computed_once(burst, monkeypatch):
 
 
 def test_threads_are_given_back(burst, monkeypatch):
-    monkeypatch.setattr(pairwise, "LARGE", 1)
+    in_pairs(monkeypatch)
     before = torch.get_num_threads(), cv2.getNumThreads()
     pairwise.align(burst, "homography")
     assert (torch.get_num_threads(), cv2.getNumThreads()) == before
 
 
 def test_unknown_methods_are_refused(burst, monkeypatch):
-    monkeypatch.setattr(pairwise, "LARGE", 1)
+    in_pairs(monkeypatch)
     with pytest.raises(InputError, match="unknown correspondence method 'optical'"):
         pairwise.align(burst, "optical")
 
 
 def test_maps_of_no_motion_take_no_memory(burst, monkeypatch):
-    monkeypatch.setattr(pairwise, "LARGE", 1)
+    in_pairs(monkeypatch)
     alignment = pairwise.align(burst, "identity")
     assert all(found.untyped_storage().nbytes() == 4 for found in _maps(alignment))
     assert len(alignment.burst) == len(burst) and float(alignment.correspondence.to_frame.abs().max()) == 0
