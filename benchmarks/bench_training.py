@@ -12,11 +12,13 @@ import copy
 import time
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from unittest.mock import patch
 
 import torch
 from measuring import write_results
 
 from burstmamba.model.burstmamba import BurstMamba
+from burstmamba.training import graph_step
 from burstmamba.training.chance import burst_length
 from burstmamba.training.graph_step import GraphStep
 from burstmamba.training.overrides import load_recipe, override
@@ -37,7 +39,7 @@ def main() -> None:
     parser.add_argument("--device", default="auto")
     options = parser.parse_args()
     device = choose_device(options.device)
-    rows = []
+    rows, written = [], None
     for name in options.recipes:
         recipe = override(load_recipe(name), ["validation.bursts=1", *options.settings])
         with TemporaryDirectory() as scratch:
@@ -47,7 +49,8 @@ def main() -> None:
             "{recipe}: bare step {step_ms:.2f} ms, in the loop {loop_ms:.2f} ms: {overhead_percent:.1f} % more; "
             "{prepare_s:.0f} s to prepare, {first_batches_s:.1f} s more to the first batches".format(**rows[-1])
         )
-    print(write_results("training", device, rows))
+        written = write_results("training", device, rows)  # after every recipe: a run may be cut off
+    print(written)
 
 
 def measure(recipe: Recipe, source: Source, device: torch.device, steps: int) -> dict[str, object]:
@@ -76,7 +79,8 @@ def measure(recipe: Recipe, source: Source, device: torch.device, steps: int) ->
 
     whole = mean_ms(loop, device, steps)
     step.average, step.count = (lambda: None), (lambda loss, norm, finite: None)  # type: ignore[method-assign] (left out)
-    step.prepare(lambda: list(examples.values()))
+    with patch.object(graph_step, "precompile"):  # all is compiled by now
+        step.prepare(lambda: list(examples.values()))
     by_length = {}
     for length in sorted(examples):
 
