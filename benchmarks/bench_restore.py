@@ -76,7 +76,7 @@ def run_one(arguments: argparse.Namespace, megapixels: float) -> dict:
     elif arguments.model in PRESETS:  # shipped weights where there are, random ones of the same cost elsewhere
         try:
             load_model(arguments.model)
-        except ValueError:
+        except ValueError:  # none are shipped
             torch.manual_seed(0)
             job.load_model = lambda name, device: BurstMamba(preset(arguments.model)).to(device)
     with tempfile.TemporaryDirectory(dir=arguments.folder) as folder:

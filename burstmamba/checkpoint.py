@@ -60,7 +60,7 @@ def write_atomically(path: Path, content: bytes) -> None:
     except OSError as error:
         raise InputError(f"cannot write {path}: {error.strerror}.") from error
     finally:
-        with suppress(OSError):
+        with suppress(OSError):  # a rest that cannot be removed hides nothing
             partial.unlink(missing_ok=True)
 
 

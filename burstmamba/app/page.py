@@ -52,7 +52,7 @@ class Page:
             progress(0.1, "reading the frames")
             session.upload(files, self.limits, self.most_frames)
             session.align(estimator, teller(progress))
-        except InputError as error:
+        except InputError as error:  # said on the page
             return session, [], sorry(error), gr.Button(interactive=False)
         return session, session.thumbnails(), found(session), gr.Button(interactive=True)
 
@@ -75,7 +75,7 @@ class Page:
             return gr.skip(), gr.skip()
         try:
             session.align(estimator, teller(progress))
-        except InputError as error:
+        except InputError as error:  # said on the page
             return session.thumbnails(), sorry(error)
         return session.thumbnails(), found(session)
 
@@ -99,10 +99,10 @@ class Page:
         yield gr.skip(), gr.skip(), "Working …", gr.Button(interactive=False), gr.Button(interactive=True), gr.skip()
         try:
             done = session.restore(self.model_for(session, model), estimator, int(length), teller(progress))
-        except Cancelled:
+        except Cancelled:  # by the visitor
             yield gr.skip(), gr.skip(), "Cancelled.", *idle, gr.skip()
             return
-        except InputError as error:
+        except InputError as error:  # said on the page
             yield gr.skip(), gr.skip(), sorry(error), *idle, gr.skip()
             return
         except Exception as error:  # such as no memory left: the page must stay usable

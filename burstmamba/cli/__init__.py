@@ -51,7 +51,7 @@ def main() -> None:
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     try:
         build_app()()
-    except InputError as error:
+    except InputError as error:  # a sentence for the user, not a traceback
         Console(stderr=True, soft_wrap=True).print(f"error: {error}", markup=False, highlight=False)
         sys.exit(2)
     except (KeyboardInterrupt, SystemExit) as end:  # typer turns Ctrl-C into an exit with code 130

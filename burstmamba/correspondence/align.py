@@ -230,9 +230,7 @@ def _report(
 ) -> FrameReport:
     """What was found about the frame whose maps have this place; `index` is the one it was given at."""
     flow, confidence = maps.to_frame[0, place], maps.confidence
-    step = max(
-        1, int((flow[0].numel() / ENOUGH_PIXELS) ** 0.5)
-    )  # of a large frame every n-th row and column say enough
+    step = max(1, int((flow[0].numel() / ENOUGH_PIXELS) ** 0.5))  # of a large frame every n-th row and column will do
     view = trust.in_view(flow, step)
     pixels = int(view.count_nonzero())
     overlap = pixels / view.numel()

@@ -149,7 +149,7 @@ def _read_array(stream: IO[bytes], shape: tuple[int, ...], kind: type) -> np.nda
 def _decode_or_reason(path: Path | str) -> Decoded | str:
     try:
         return decode(path)
-    except (OSError, ValueError, SyntaxError) as error:
+    except (OSError, ValueError, SyntaxError) as error:  # the parent names the file and goes on
         return str(error)
 
 

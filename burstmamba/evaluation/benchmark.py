@@ -57,7 +57,7 @@ class Benchmark:
         def reason(item: Item) -> str:
             try:
                 item.load()
-            except InputError as error:
+            except InputError as error:  # the reason is what is asked for
                 return str(error)
             return ""
 

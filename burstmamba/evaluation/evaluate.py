@@ -170,7 +170,7 @@ class Evaluation:
                 method.folder, item.subset, item.name, (h, w), linear=linear, swapped=self.swapped_outputs
             )
             self._score(method, [(item, sample)], picture[None], book)
-        except InputError as error:
+        except InputError as error:  # listed at the end, the rest is scored
             book.problems[f"{method.label}: {item.subset}/{item.name}"] = str(error)
 
     def _score(

@@ -105,7 +105,7 @@ def lpips_available(backbone: str | Path | None = None, heads: str | Path | None
     try:
         _find_backbone(backbone)
         _find_heads(heads)
-    except InputError:
+    except InputError:  # it says what is missing; here only whether something is
         return False
     return True
 

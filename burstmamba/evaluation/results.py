@@ -124,7 +124,7 @@ def main() -> None:
     options = parser.parse_args()
     try:
         write_atomically(options.out, results_page(options.folder).encode())
-    except InputError as error:
+    except InputError as error:  # a sentence for the user, not a traceback
         print(f"error: {error}", file=sys.stderr)
         sys.exit(2)
 

@@ -69,7 +69,7 @@ def _without_warnings() -> Iterator[None]:
     with _quiet_lock:
         if _readers == 0:
             _quiet.enter_context(warnings.catch_warnings())
-            warnings.simplefilter("ignore")
+            warnings.simplefilter("ignore")  # broken EXIF and the like: what matters is checked by us
         _readers += 1
     try:
         yield
@@ -96,7 +96,7 @@ def opening_bytes(path: Path) -> bytes:
 
 def _register_heif(name: str) -> None:
     try:
-        import pillow_heif  # type: ignore[import-not-found]  # the extra `heif`
+        import pillow_heif  # type: ignore[import-not-found] (the extra `heif`)
     except ImportError:
         raise InputError(f"{name} is HEIC, which needs pillow-heif: pip install 'burstmamba[heif]'.") from None
     pillow_heif.register_heif_opener()
@@ -246,7 +246,7 @@ def _decode_tiff(path: Path) -> tuple[np.ndarray, list[str]]:
     """Through tifffile, and through OpenCV for the compressions that tifffile leaves to a further package."""
     try:
         pixels = tifffile.imread(path, key=0)
-    except (ValueError, KeyError, ImportError, RuntimeError):
+    except (ValueError, KeyError, ImportError, RuntimeError):  # a compression that tifffile lacks
         return _from_opencv(path)
     if pixels.ndim == 3 and pixels.shape[0] in (3, 4) and pixels.shape[2] not in (3, 4):
         pixels = pixels.transpose(1, 2, 0)  # planes stored one after the other

@@ -67,7 +67,7 @@ def run_item(item: BatchItem, settings: JobSettings, threads: int | None = None)
     try:
         Path(item.output).parent.mkdir(parents=True, exist_ok=True)
         return BatchResult(item, run_job(item.shots, item.output, settings))
-    except (InputError, OSError) as error:
+    except (InputError, OSError) as error:  # one bad burst does not stop the others
         return BatchResult(item, error=str(error))
     except Exception as error:  # one broken burst must not cost the night's other results
         log.exception("burst %s failed", item.name)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
-import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -27,6 +25,7 @@ from burstmamba.correspondence.align import (
 )
 from burstmamba.correspondence.estimate import write_still
 from burstmamba.correspondence.field import Correspondence
+from burstmamba.memory import return_memory
 from burstmamba.restoration.runner import free_memory
 
 SEVERAL = 200_000
@@ -112,14 +111,6 @@ def using_threads(count: int) -> Iterator[None]:
     finally:
         torch.set_num_threads(before[0])
         cv2.setNumThreads(before[1])
-
-
-def return_memory() -> None:
-    """Give freed memory back to the system; glibc keeps pieces of up to 32 MB for later, which adds up to gigabytes."""
-    if sys.platform == "linux":
-        trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
-        if trim is not None:
-            trim(0)
 
 
 def pairs_at_once(pixels: int) -> int:

@@ -1,5 +1,6 @@
 """The training step as CUDA graphs: one captured for each burst length, all in one pool of memory."""
 
+# torch._foreach_… and the like have no public name.
 # pyright: reportPrivateImportUsage=false
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ class Logbook:
         try:
             with self.path.open("a") as file:
                 file.write(json.dumps(line) + "\n")
-        except OSError as error:
+        except OSError as error:  # a full disk costs a line, not the run
             logger.warning("cannot write to %s: %s", self.path, error)
         for name, value in values.items():
             if isinstance(value, (int, float)) and not isinstance(value, bool):
@@ -62,7 +62,7 @@ class Logbook:
             return
         try:
             show(self.board)
-        except OSError as error:
+        except OSError as error:  # a full disk costs the board, not the run
             logger.warning("TensorBoard gets nothing from now on: %s", error)
             self.board = None
 
@@ -81,7 +81,7 @@ def read_logbook(path: Path) -> list[dict[str, Value]]:
     for text in path.read_text().splitlines():
         try:
             lines.append(json.loads(text))
-        except json.JSONDecodeError:
+        except json.JSONDecodeError:  # cut off by a kill
             logger.warning("%s: skipped a damaged line", path)
     return lines
 

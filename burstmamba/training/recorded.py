@@ -121,7 +121,7 @@ class RecordedSource:
             try:
                 sample = self.dataset[place]
                 return self.align(sample, self.dataset.names[place]) if moving else sample
-            except InputError as error:
+            except InputError as error:  # other bursts serve
                 logger.warning("left out: %s", error)
         raise InputError("not one burst of the data set can be read.")
 
@@ -144,7 +144,7 @@ class RecordedSource:
                 path.parent.mkdir(parents=True, exist_ok=True)
                 save_maps(partial, maps)
                 os.replace(partial, path)
-        except (OSError, SafetensorError) as error:
+        except (OSError, SafetensorError) as error:  # they are estimated again
             logger.warning("maps are not kept in %s: %s", path, error)
 
 

@@ -228,7 +228,7 @@ class Run:
         self.scored_at = self.place.step
         try:
             write_picture(self.options.out / "pictures" / f"step-{self.place.step:08d}.png", picture)
-        except InputError as error:
+        except InputError as error:  # a full disk
             logger.warning("%s Training goes on without the picture.", error)
         # The last validation and the last writing must fit into what is kept back of the budget, on a busy machine too.
         self.reserve = 2.0 * (time.monotonic() - begun) + LEAST_RESERVE

@@ -109,7 +109,7 @@ class Snapshots:
         for path in reversed(files):
             try:
                 return read_snapshot(path)
-            except InputError as error:
+            except InputError as error:  # the one before it may be whole
                 logger.warning("%s", error)
         if files:
             raise InputError(f"none of the {len(files)} checkpoints in {self.folder} can be read; start a new run.")

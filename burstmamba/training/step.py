@@ -1,5 +1,6 @@
 """One optimiser step: forward, backward, clip, AdamW, averaged weights; nothing in it waits for the device."""
 
+# torch._foreach_… and the like have no public name.
 # pyright: reportPrivateImportUsage=false
 from __future__ import annotations
 
@@ -122,7 +123,7 @@ class TrainStep:
         self.last_skipped = torch.full((), -1, device=self.device, dtype=torch.int64)
         self.optimizer = build_optimizer(model, recipe, self.rate)
         # AdamW leaves weights and state alone while this is 1, without anyone reading it on the host.
-        self.optimizer.found_inf = self.skip  # pyright: ignore[reportAttributeAccessIssue]
+        self.optimizer.found_inf = self.skip  # pyright: ignore[reportAttributeAccessIssue] (unlisted)
 
     def run(self, inputs: Inputs, *, number: int, rate: float, ema_weight: float) -> None:
         """Take one step.

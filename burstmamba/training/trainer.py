@@ -46,7 +46,7 @@ def train(run: Run, source: Source) -> Summary:
         try:
             while not run.finished and train_phase(run, source, interruption):
                 pass
-        except StoppedEarly:
+        except StoppedEarly:  # by a signal
             run.close()  # the last checkpoint holds all there is; the weights in memory may not be themselves
         else:
             run.finish(score=interruption.signal is None)

@@ -72,7 +72,7 @@ def wait_for(url, process, seconds=120):
         try:
             urllib.request.urlopen(url, timeout=2).close()
             return
-        except OSError:
+        except OSError:  # not up yet
             time.sleep(0.3)
     pytest.fail("the page did not start")
 

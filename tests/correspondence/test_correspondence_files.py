@@ -91,7 +91,7 @@ def test_raft_without_torchvision_says_so(monkeypatch):
 def _torchvision_works() -> bool:
     try:
         from torchvision.models import optical_flow  # noqa: F401 (can it be imported?)
-    except (ImportError, RuntimeError):
+    except (ImportError, RuntimeError):  # absent, or built for another torch
         return False
     return True
 

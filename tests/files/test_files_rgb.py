@@ -247,5 +247,5 @@ def test_damaged_files_never_raise_anything_else(tmp_path, photo, name):
         path.write_bytes(bytes(damaged))
         try:
             load_burst(path)
-        except InputError as error:
+        except InputError as error:  # refusing is allowed, in a sentence
             assert name in str(error)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
+from agreement import relative_error
 
 from burstmamba.kernels import normalization
 from burstmamba.kernels.normalization import reference
@@ -76,7 +77,7 @@ def errors(tokens: Tokens, device: str = "cpu") -> dict[str, float]:
         truth["its wide norm"] = torch.nn.functional.pad(truth["its norm"], (0, 3))
     types = {name: tokens.dtype if name == "gated" else torch.float32 for name in truth}
     return {
-        name: ((found[name].double() - value).abs().max() / value.abs().max()).nan_to_num(torch.inf).item()
+        name: relative_error(found[name], value)
         if found[name].dtype == types[name] and found[name].is_contiguous()
         else torch.inf
         for name, value in truth.items()

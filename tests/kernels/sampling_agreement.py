@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
+from agreement import relative_error
 
 from burstmamba.kernels.sampling import sample_bilinear
 
@@ -51,6 +52,5 @@ def errors(sampling: Sampling, backend: str, device: str = "cpu") -> dict[str, f
         assert y.dtype == dtype
         outcome.append((y.detach(), *torch.autograd.grad(y, leaf, upstream.to(device, dtype))))
     return {
-        name: ((found.double() - truth).abs().max() / truth.abs().max()).nan_to_num(torch.inf).item()
-        for name, truth, found in zip(("values", "gradient"), *outcome, strict=True)
+        name: relative_error(found, truth) for name, truth, found in zip(("values", "gradient"), *outcome, strict=True)
     }

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
+from agreement import relative_error
 from torch import Tensor
 
 from burstmamba.kernels.selective_scan import PATHS, selective_scan
@@ -89,10 +90,7 @@ def errors(scan: Scan, backend: str, device: str = "cpu") -> dict[str, float]:
     truth = results([tensor.double() for tensor in inputs], weight, scan, "reference")
     found = results(inputs, weight, scan, backend)
     assert all(a.dtype == t.dtype for a, t in zip(found[1:], inputs, strict=True))
-    return {
-        name: ((a.double() - b).abs().max() / b.abs().max().clamp_min(FLOOR)).nan_to_num(torch.inf).item()
-        for name, a, b in zip(NAMES, found, truth, strict=True)
-    }
+    return {name: relative_error(a, b, FLOOR) for name, a, b in zip(NAMES, found, truth, strict=True)}
 
 
 def too_far(scan: Scan, found: dict[str, float]) -> dict[str, float]:

@@ -152,6 +152,14 @@ def test_drop_path_acts_in_training_only():
         assert len({model.train()(frames).sum().item() for _ in range(8)}) > 1
 
 
+def test_a_block_is_one_graph_for_a_compiler():
+    block = build(TINY).keyframe.stages[0].blocks[0]
+    tokens = torch.randn(1, 6, 8, TINY.channels)
+    expected = block(tokens)
+    compiled = torch.compile(block, backend="eager", fullgraph=True)
+    assert torch.allclose(compiled(tokens), expected, atol=1e-6)
+
+
 class Passing(torch.nn.Module):
     """In the place of channel attention: its input, all gates open."""
 

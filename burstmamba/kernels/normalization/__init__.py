@@ -5,6 +5,8 @@ Where gradients are kept, plain PyTorch: the compiler then fuses the expressions
 
 from __future__ import annotations
 
+from types import ModuleType
+
 import torch
 from torch import Tensor, nn
 
@@ -19,6 +21,15 @@ def fused(tokens: Tensor) -> bool:
     return not torch.is_grad_enabled() and not torch.compiler.is_compiling() and triton_unavailable(tokens) is None
 
 
+def serving(tokens: Tensor) -> ModuleType:
+    """The module that serves tokens like these; Triton is imported when first needed."""
+    if not fused(tokens):
+        return reference
+    from burstmamba.kernels.normalization import triton_backend
+
+    return triton_backend
+
+
 def normalize(tokens: Tensor, norm: nn.LayerNorm, gate: Tensor | None = None, *, width: int | None = None) -> Tensor:
     """norm(tokens), multiplied by silu(gate) if there is one.
 
@@ -31,11 +42,7 @@ def normalize(tokens: Tensor, norm: nn.LayerNorm, gate: Tensor | None = None, *,
     Returns:
         (..., width); a fused result already has the type in which autocast would take it to the next product.
     """
-    if not fused(tokens):
-        return reference.normalize(tokens, norm, gate, width)
-    from burstmamba.kernels.normalization import triton_backend
-
-    return triton_backend.normalize(tokens, norm, gate, width)
+    return serving(tokens).normalize(tokens, norm, gate, width)
 
 
 def advance(tokens: Tensor, skip: Tensor, update: Tensor, gate: Tensor | None = None) -> Tensor:
@@ -47,23 +54,14 @@ def advance(tokens: Tensor, skip: Tensor, update: Tensor, gate: Tensor | None = 
         update: (b, h, w, c).
         gate: (b, c), or None for 1.
     """
-    if not fused(tokens):
-        return reference.advance(tokens, skip, update, gate)
-    from burstmamba.kernels.normalization import triton_backend
-
-    return triton_backend.advance(tokens, skip, update, gate, None)[0]
+    return serving(tokens).advance(tokens, skip, update, gate)
 
 
 def advance_and_normalize(
     tokens: Tensor, skip: Tensor, update: Tensor, norm: nn.LayerNorm, *, width: int | None = None
 ) -> tuple[Tensor, Tensor]:
     """tokens · skip + update, and `normalize` of it."""
-    if not fused(tokens):
-        tokens = reference.advance(tokens, skip, update, None)
-        return tokens, reference.normalize(tokens, norm, None, width)
-    from burstmamba.kernels.normalization import triton_backend
-
-    return triton_backend.advance(tokens, skip, update, None, norm, width)
+    return serving(tokens).advance_and_normalize(tokens, skip, update, norm, width)
 
 
 def gate(mean: Tensor, reduce: nn.Conv2d, expand: nn.Conv2d) -> Tensor:
@@ -77,8 +75,4 @@ def gate(mean: Tensor, reduce: nn.Conv2d, expand: nn.Conv2d) -> Tensor:
     Returns:
         (b, c), float32.
     """
-    if not fused(mean):
-        return reference.gate(mean, reduce, expand)
-    from burstmamba.kernels.normalization import triton_backend
-
-    return triton_backend.gate(mean, reduce, expand)
+    return serving(mean).gate(mean, reduce, expand)

@@ -20,6 +20,14 @@ def advance(tokens: Tensor, skip: Tensor, update: Tensor, gate: Tensor | None) -
     return tokens * skip + update
 
 
+def advance_and_normalize(
+    tokens: Tensor, skip: Tensor, update: Tensor, norm: nn.LayerNorm, width: int | None
+) -> tuple[Tensor, Tensor]:
+    """See `burstmamba.kernels.normalization.advance_and_normalize`."""
+    tokens = advance(tokens, skip, update, None)
+    return tokens, normalize(tokens, norm, None, width)
+
+
 def gate(mean: Tensor, reduce: nn.Conv2d, expand: nn.Conv2d) -> Tensor:
     """See `burstmamba.kernels.normalization.gate`."""
     return torch.sigmoid(weighted_sums(expand, F.relu(weighted_sums(reduce, mean))))

@@ -12,7 +12,7 @@ ELEMENTS = 4096
 """Numbers that a program holds."""
 
 
-def normalize(tokens: Tensor, norm: nn.LayerNorm, gate: Tensor | None, width: int | None = None) -> Tensor:
+def normalize(tokens: Tensor, norm: nn.LayerNorm, gate: Tensor | None, width: int | None) -> Tensor:
     """See `burstmamba.kernels.normalization.normalize`."""
     x = as_rows(tokens)
     gates = x if gate is None else as_rows(gate)
@@ -26,13 +26,20 @@ def normalize(tokens: Tensor, norm: nn.LayerNorm, gate: Tensor | None, width: in
     return out
 
 
-def advance(
-    tokens: Tensor,
-    skip: Tensor,
-    update: Tensor,
-    gate: Tensor | None,
-    norm: nn.LayerNorm | None,
-    width: int | None = None,
+def advance(tokens: Tensor, skip: Tensor, update: Tensor, gate: Tensor | None) -> Tensor:
+    """See `burstmamba.kernels.normalization.advance`."""
+    return _advance(tokens, skip, update, gate, None, None)[0]
+
+
+def advance_and_normalize(
+    tokens: Tensor, skip: Tensor, update: Tensor, norm: nn.LayerNorm, width: int | None
+) -> tuple[Tensor, Tensor]:
+    """See `burstmamba.kernels.normalization.advance_and_normalize`."""
+    return _advance(tokens, skip, update, None, norm, width)
+
+
+def _advance(
+    tokens: Tensor, skip: Tensor, update: Tensor, gate: Tensor | None, norm: nn.LayerNorm | None, width: int | None
 ) -> tuple[Tensor, Tensor]:
     """The sum and its norm; the sum twice if there is no norm."""
     x, change = as_rows(tokens), as_rows(update)

@@ -25,7 +25,7 @@ def built() -> bool:
 
 
 # What `torch.compiler.assume_constant_result` does, which imports the compiler: no tracing into the search for a file.
-built._dynamo_marked_constant = True  # type: ignore[attr-defined]
+built._dynamo_marked_constant = True  # type: ignore[attr-defined] (functions take any)
 
 
 def scan(*args) -> Tensor:
