@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import platform
 import subprocess
@@ -12,6 +11,7 @@ from pathlib import Path
 import torch
 
 import burstmamba
+from burstmamba.data.openburst_photographs import digest
 
 
 def provenance(device: torch.device | str, weights: Path | None = None) -> dict[str, str]:
@@ -62,5 +62,4 @@ def hardware(device: torch.device) -> str:
 
 def file_hash(path: Path) -> str:
     """SHA-256 of a file, first 16 digits."""
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()[:16]
+    return digest(path)[:16]

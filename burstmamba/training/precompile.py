@@ -38,7 +38,8 @@ def precompile(recipe: Recipe, examples: list[Inputs], device: torch.device) -> 
     if own_cores() < FEWEST_CORES:
         return
     parts = parts_of(recipe.model, examples)
-    processes = [start(recipe, example, part, device, own_cores() // len(parts)) for example, part in parts]
+    threads = max(1, own_cores() // len(parts))
+    processes = [start(recipe, example, part, device, threads) for example, part in parts]
     try:
         import torch._dynamo  # four seconds that are free now
 

@@ -47,14 +47,16 @@ class Compiler:
         self.done.append("ended")
 
 
-def test_the_waiting_process_runs_what_is_not_compiled(monkeypatch):
+@pytest.mark.parametrize("cores, threads", [(12, 4), (2, 1)])
+def test_the_waiting_process_runs_what_is_not_compiled(monkeypatch, cores, threads):
     """Parts share the cores; while they compile, the network runs once at every length; nobody is left behind."""
     started, run = [], []
-    monkeypatch.setattr(precompile, "own_cores", lambda: 12)
+    monkeypatch.setattr(precompile, "own_cores", lambda: cores)
+    monkeypatch.setattr(precompile, "FEWEST_CORES", 2)
     monkeypatch.setattr(precompile, "start", lambda *wanted: started.append(Compiler(*wanted)) or started[-1])
     monkeypatch.setattr(precompile, "compile_part", lambda *wanted: run.append((wanted[2], wanted[4][0][0][1])))
     precompile.precompile(RECIPE, examples(3, 2, 1), torch.device("cpu"))
-    assert [compiler.wanted[4] for compiler in started] == [4, 4, 4]
+    assert [compiler.wanted[4] for compiler in started] == [threads] * 3
     assert [compiler.done for compiler in started] == [["waited for", "ended"]] * 3
     assert run == [("nothing", 3), ("nothing", 2), ("nothing", 1)]
 
