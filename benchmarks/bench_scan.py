@@ -2,8 +2,8 @@
 
 Every backend is first checked against the reference on this device; a backend that fails is not timed. Peers are the
 Triton walk that never cuts a path, as a plain loop kernel would be, the PyTorch reference compiled by `torch.compile`
-(short paths alone: longer loops take minutes to compile), and the reference as it is (a loop over tokens, by a call or a
-few), in this order. The results are written after every row.
+(short paths alone: longer loops take minutes to compile), and the reference as it is (a loop over tokens, timed by a
+call or a few), in this order. The results are written after every row.
 """
 
 from __future__ import annotations
