@@ -81,6 +81,7 @@ def compile_blocks(model: torch.nn.Module, kinds: tuple[type[torch.nn.Module], .
     import torch._dynamo  # two seconds that a run without a GPU need not spend
     import torch._inductor.config
 
+    torch.set_float32_matmul_precision("high")  # like all here, compiled code is only found under the same settings
     torch._dynamo.config.recompile_limit = 64  # one for each burst length
     torch._inductor.config.comprehensive_padding = False  # scans read any strides; padded ones would be copied first
     for module in model.modules():

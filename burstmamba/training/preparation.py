@@ -224,7 +224,6 @@ def run_recipe(
             place = torch.device("cuda", processes.local if processes.world > 1 else place.index or 0)
             torch.cuda.set_device(place)
             torch.backends.cudnn.benchmark = True
-            torch.set_float32_matmul_precision("high")
         else:
             keep_freed_memory()
         source, validation = open_data(recipe, data, val, options.out, place, processes, graphs=options.graphs)

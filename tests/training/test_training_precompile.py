@@ -8,6 +8,9 @@ from training_toys import MODEL, PHASE, RECIPE, ToySource
 
 from burstmamba.model.burstmamba import BurstMamba
 from burstmamba.training import precompile
+from burstmamba.training.overrides import load_recipe, override
+from burstmamba.training.preparation import run_recipe
+from burstmamba.training.run import RunOptions
 from burstmamba.training.source import inputs_of
 
 
@@ -87,3 +90,18 @@ def test_what_was_compiled_is_found(tmp_path, monkeypatch):
         output.float().sum().backward()
         counters = torch._dynamo.utils.counters["inductor"]
         assert counters["fxgraph_cache_hit"] > 0 and counters["fxgraph_cache_miss"] == 0
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="compiled for a GPU only")
+def test_a_training_finds_everything_that_was_compiled(tmp_path, monkeypatch):
+    """Whatever a training sets before it compiles, its helpers must have set too."""
+    for variable in ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR"):
+        monkeypatch.setenv(variable, str(tmp_path / variable))
+    monkeypatch.setattr(precompile, "FEWEST_CORES", 1)
+    torch._dynamo.reset()
+    torch._dynamo.utils.counters.clear()
+    recipe = override(load_recipe("tiny"), ["phases.steps=2"])
+    run_recipe(recipe, RunOptions(tmp_path / "run"), [], device="cuda")
+    counters = torch._dynamo.utils.counters["inductor"]
+    assert counters["fxgraph_cache_hit"] > 0 and counters["fxgraph_cache_miss"] == 0
