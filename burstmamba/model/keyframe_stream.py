@@ -39,17 +39,22 @@ class PaddedConvolution(nn.Conv2d):
         """(b, c, h, w) → (b, outputs or more, h, w); so may be the input's channels."""
         weight, bias = self.weight, self.bias
         assert bias is not None
-        if image.is_cuda and torch.compiler.is_compiling():
+        if filled_up(image):
             weight, bias = fill_up(weight), fill_up(bias)
         image = widen(image.permute(0, 2, 3, 1), weight.shape[1]).permute(0, 3, 1, 2)
         return F.conv2d(image, weight, bias, padding=1)
 
 
-def project(tokens: Tensor, weight: Tensor) -> Tensor:
-    """tokens · weightᵀ; filled up likewise, so that matrix units read whole vectors."""
-    if tokens.is_cuda and torch.compiler.is_compiling():
+def project(tokens: Tensor, weight: Tensor, outputs: int) -> Tensor:
+    """tokens · weightᵀ, its first channels; filled up likewise, so that matrix units read whole vectors."""
+    if filled_up(tokens):
         weight = fill_up(weight)
-    return F.linear(widen(tokens, weight.shape[1]), weight)
+    return F.linear(widen(tokens, weight.shape[1]), weight)[..., :outputs]
+
+
+def filled_up(tensor: Tensor) -> bool:
+    """Whether products of this tensor have their channels filled up."""
+    return tensor.is_cuda and torch.compiler.is_compiling()
 
 
 def widen(tokens: Tensor, channels: int) -> Tensor:
@@ -100,12 +105,12 @@ class SelectiveScan2d(nn.Module):
     def forward(self, tokens: Tensor) -> Tensor:
         """(b, h, w, c or more) → (b, h, w, c)."""
         # Two products: halves of one would be copied by the convolution, forward and backward.
-        x, z = (project(tokens, weight) for weight in self.in_proj.weight.chunk(2))  # (b, h, w, d) each
+        x, z = (project(tokens, weight, 2 * self.channels) for weight in self.in_proj.weight.chunk(2))  # (b, h, w, d)
         x = F.silu(convolve(self.depthwise, x))
         A, weight = self.folded or self.fold(x.is_cuda)
         delta, B, C = (tensor[:, None] for tensor in self.select(x, weight))
         y = selective_scan(x[:, None], delta, A, B, C, self.D, self.delta_bias, paths=PATHS)[:, 0]
-        return project(normalize(y, self.norm, gate=z), self.out_proj.weight)[..., : self.channels]
+        return project(normalize(y, self.norm, gate=z), self.out_proj.weight, self.channels)
 
     def fold(self, gpu: bool) -> tuple[Tensor, Tensor | None]:
         """What depends on weights alone: A, and for a GPU the matrix that makes Δ, B and C of a token.

@@ -5,6 +5,7 @@ import torch
 import torch.nn.functional as F
 
 from burstmamba import Correspondence, InputError
+from burstmamba.model import keyframe_stream
 from burstmamba.model.burstmamba import BurstMamba
 from burstmamba.model.config import PRESETS, ModelConfig, preset
 from burstmamba.model.gas import GatherAggregateScatter
@@ -197,12 +198,23 @@ def test_filling_up_channels_changes_nothing(inputs, outputs):
         found = wide(x)
         assert torch.allclose(found[:, :outputs], convolution(image), atol=1e-6) and not found[:, outputs:].any()
         tokens = x.permute(0, 2, 3, 1)
-        found, expected = project(tokens, fill_up(matrix)), image.permute(0, 2, 3, 1) @ matrix.T
-        assert torch.allclose(found[..., :outputs], expected, atol=1e-5) and not found[..., outputs:].any()
+        found, expected = project(tokens, fill_up(matrix), outputs), image.permute(0, 2, 3, 1) @ matrix.T
+        assert found.shape[-1] == outputs and torch.allclose(found, expected, atol=1e-5)
     filled = F.conv2d(F.pad(image, (0, 0, 0, 0, 0, -inputs % 8)), *(fill_up(parameter) for parameter in parameters))
     gradients = torch.autograd.grad(filled.square().sum(), parameters)
     expected = torch.autograd.grad(F.conv2d(image, *parameters).square().sum(), parameters)
     assert all(torch.allclose(a, b, rtol=1e-4, atol=1e-4) for a, b in zip(gradients, expected, strict=True))
+
+
+@pytest.mark.parametrize("channels, burst_channels", [(6, 5), (20, 12), (48, 24)])
+def test_networks_of_any_width_are_filled_up(monkeypatch, channels, burst_channels):
+    """As a compiler sees them on a GPU."""
+    model = build(replace(TINY, channels=channels, burst_channels=burst_channels))
+    frames, maps = torch.rand(2, 3, 3, 12, 14), random_maps(2, 3, 12, 14)
+    with torch.no_grad():
+        expected = model(frames, maps)
+        monkeypatch.setattr(keyframe_stream, "filled_up", lambda tensor: True)
+        assert torch.allclose(model(frames, maps), expected, atol=1e-5)
 
 
 def test_freeze():
