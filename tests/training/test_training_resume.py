@@ -224,6 +224,21 @@ def test_pause_and_resume_share_one_schedule(tmp_path):
     assert summary.finished and 7 < run.place.seconds < 15
 
 
+def test_a_budget_too_short_for_a_step_is_said(tmp_path, caplog):
+    run, summary = toy_train(tmp_path, started=time.monotonic() - 60, minutes=0.5)
+    assert summary.finished and run.place.step == 0
+    assert "--minutes 0.5 left no time for a step of phase complete" in caplog.text
+
+
+def test_a_finished_run_is_validated_at_its_step(tmp_path):
+    """A kill between the last checkpoint and the last validation: the resumed run tells where it stands."""
+    toy_train(tmp_path)
+    run, told = toy_run(tmp_path, resume=True), []
+    run.listener = told.append
+    assert train(run, ToySource()).finished
+    assert [event.step for event in told] == [8] and told[0].scores == run.scores
+
+
 def validated(folder):
     return [line["step"] for line in read_logbook(folder) if line["kind"] == "validation"]
 
@@ -268,7 +283,7 @@ def test_errors_of_resuming(tmp_path):
         toy_run(tmp_path)
     with pytest.raises(InputError, match="was started with another setting of seed; resume it with the same recipe"):
         toy_run(tmp_path, replace(RECIPE, seed=5), resume=True)
-    assert toy_run(tmp_path, replace(RECIPE, keep=1, log_every=7), resume=True).finished
+    assert toy_run(tmp_path, replace(RECIPE, keep=1, log_every=7, checkpoint_stages=True), resume=True).finished
     for path in (tmp_path / "checkpoints").glob("step-*"):
         path.write_bytes(b"nothing")
     with pytest.raises(InputError, match=r"none of the 3 checkpoints in .* can be read"):
