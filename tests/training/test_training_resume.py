@@ -102,19 +102,20 @@ def start(out: Path, steps: int) -> subprocess.Popen[bytes]:
 @pytest.mark.slow
 def test_killed_at_a_random_moment(tmp_path):
     """kill -9, twice, then resume: the weights of the run that was never killed."""
-    steps, moment = 16, random.Random()
+    steps, moment = 100, random.Random()
     assert start(tmp_path / "whole", steps).wait(timeout=120) == 0
+
+    def latest() -> str:
+        return max((path.name for path in (tmp_path / "cut" / "checkpoints").glob("step-*")), default="")
+
     for _ in range(2):
-        process = start(tmp_path / "cut", steps)
-        before = len(list((tmp_path / "cut" / "checkpoints").glob("step-*")))
+        before, process = latest(), start(tmp_path / "cut", steps)
         deadline = time.monotonic() + 60
-        while process.poll() is None and time.monotonic() < deadline:
-            if len(list((tmp_path / "cut" / "checkpoints").glob("step-*"))) > before:
-                time.sleep(moment.uniform(0, 0.7))
-                break
+        while latest() <= before and process.poll() is None and time.monotonic() < deadline:
             time.sleep(0.01)
+        time.sleep(moment.uniform(0, 0.3))
         process.kill()
-        process.wait()
+        assert process.wait() == -signal.SIGKILL, "it had ended before"
     assert start(tmp_path / "cut", steps).wait(timeout=120) == 0
     name = f"checkpoints/step-{steps:08d}.safetensors"
     whole, cut = (read_snapshot(tmp_path / run / name) for run in ("whole", "cut"))
