@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors import safe_open
-from training_toys import PHASE, RECIPE, ToySource, toy_run, toy_train, toy_validation
+from training_toys import MODEL, PHASE, RECIPE, ToySource, toy_run, toy_train, toy_validation
 
 from burstmamba.errors import InputError
 from burstmamba.training import snapshot, trainer
@@ -48,7 +48,7 @@ class Interrupting(ToySource):
 def test_interrupted_equals_uninterrupted(tmp_path, number):
     """A signal writes a checkpoint; the resumed run ends with the same bits, in two phases and with DropPath."""
     phases = (replace(PHASE, name="keyframe", steps=3, frames=((1, 1.0),)), replace(PHASE, steps=5))
-    recipe = replace(RECIPE, phases=phases)
+    recipe = replace(RECIPE, phases=phases, model=replace(MODEL, blocks=(2,), drop_path=0.5))
     whole, summary = toy_train(tmp_path / "whole", recipe)
     assert summary.finished
     run = toy_run(tmp_path / "cut", recipe)
