@@ -72,8 +72,18 @@ def test_an_interrupted_write_leaves_the_old_file(model, tmp_path, monkeypatch):
 
     monkeypatch.setattr(os, "fsync", fail)
     with pytest.raises(InputError, match="cannot write .*No space left on device"):
-        save_checkpoint(path, model)
+        save_checkpoint(path, model, notes={"steps": "2"})
     assert path.read_bytes() == before and list(tmp_path.iterdir()) == [path]
+
+
+def test_a_new_file_takes_the_name_of_the_old_one(model, tmp_path):
+    """Whole, at once: what has the old file open, or another name for it, keeps it."""
+    path, other = tmp_path / "m.safetensors", tmp_path / "best.safetensors"
+    save_checkpoint(path, model)
+    os.link(path, other)
+    before = other.read_bytes()
+    save_checkpoint(path, model, notes={"steps": "2"})
+    assert other.read_bytes() == before != path.read_bytes()
 
 
 def test_errors(model, tmp_path):

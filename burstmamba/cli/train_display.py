@@ -10,9 +10,8 @@ from rich.console import Console
 from rich.logging import RichHandler
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from burstmamba.training.run import Report
+from burstmamba.training.run import Report, Validated
 from burstmamba.training.trainer import Summary
-from burstmamba.training.validation import Scores
 
 
 class TrainDisplay:
@@ -32,7 +31,6 @@ class TrainDisplay:
             disable=not self.first,
         )
         self.task = self.progress.add_task("preparing", total=1.0)
-        self.latest: Report | None = None
 
     def __enter__(self) -> TrainDisplay:
         level = logging.INFO if self.first else logging.WARNING
@@ -46,17 +44,16 @@ class TrainDisplay:
     def __exit__(self, *exception: object) -> None:
         self.progress.stop()
 
-    def show(self, event: Report | Scores) -> None:
+    def show(self, event: Report | Validated) -> None:
         """Update the bar, or print a validation."""
         if isinstance(event, Report):
-            self.latest = event
             text = f"{event.phase.name} step {event.step} · loss {event.progress.loss:.4f} · {event.pace:.1f} steps/s"
             self.progress.update(self.task, completed=event.position, description=text)
             return
-        step = self.latest.step if self.latest else 0
+        scores = event.scores
         self.progress.console.print(
-            f"step {step}: PSNR L=1 {event.single:.2f} · burst {event.burst:.2f} · copies {event.copies:.2f} · "
-            f"interpolated {event.base:.2f} dB",
+            f"step {event.step}: PSNR L=1 {scores.single:.2f} · burst {scores.burst:.2f} · "
+            f"copies {scores.copies:.2f} · interpolated {scores.base:.2f} dB",
             highlight=False,
         )
 

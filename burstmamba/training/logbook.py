@@ -73,17 +73,24 @@ def not_finite(value: Value) -> bool:
 
 
 def read_logbook(path: Path) -> list[dict[str, Value]]:
-    """The lines of a run's diary; a last line cut off by a crash is left out."""
+    """The lines of a run's diary; one that a crash cut off is left out."""
     path = path / "log.jsonl" if path.is_dir() else path
     if not path.is_file():
         raise InputError(f"no logbook at {path}; give the folder of a run, as passed to train --out.")
-    lines = []
-    for text in path.read_text().splitlines():
-        try:
-            lines.append(json.loads(text))
-        except json.JSONDecodeError:  # cut off by a kill
-            logger.warning("%s: skipped a damaged line", path)
+    texts = path.read_text(errors="replace").splitlines()
+    lines = [line for line in map(_read_line, texts) if line is not None]
+    if len(lines) < len(texts):
+        logger.warning("%s: skipped %d damaged lines", path, len(texts) - len(lines))
     return lines
+
+
+def _read_line(text: str) -> dict[str, Value] | None:
+    """One line of a diary, None if it is none."""
+    try:
+        line = json.loads(text)
+    except json.JSONDecodeError:  # cut off by a kill
+        return None
+    return line if isinstance(line, dict) and {"kind", "step"} <= line.keys() else None
 
 
 def _open_board(folder: Path, wanted: bool | None):

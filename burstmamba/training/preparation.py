@@ -52,14 +52,14 @@ def choose_device(name: str) -> torch.device:
     return device
 
 
-def find_folders(patterns: list[str]) -> list[Path]:
-    """Folders named one by one or by patterns such as `photos/train-*`."""
+def find_folders(patterns: list[str], option: str) -> list[Path]:
+    """Folders named one by one or by patterns such as `photos/train-*`; `option` is where they were given."""
     found = []
     for pattern in patterns:
         matches = sorted(Path(match) for match in glob.glob(pattern)) or [Path(pattern)]
         missing = [path for path in matches if not path.exists()]
         if missing:
-            raise InputError(f"no folder {missing[0]}; --data expects a folder of photographs.")
+            raise InputError(f"no folder {missing[0]}; {option} expects a folder of photographs.")
         found += matches
     return found
 
@@ -77,9 +77,9 @@ def data_folders(recipe: Recipe, data: list[str], val: str | None, out: Path) ->
         size = recipe.data.synthesis.source_size(max(recipe.validation.patch, *(p.patch for p in recipe.phases)))
         train = write_leaves(out / "leaves" / "train", 12, max(size, 256), recipe.seed)
         return [train], [write_leaves(out / "leaves" / "val", 4, max(size, 256), recipe.seed + 1)]
-    folders = find_folders(data)
+    folders = find_folders(data, "--data")
     if val is not None:
-        return folders, find_folders([val])
+        return folders, find_folders([val], "--val")
     beside = folders[0].parent / "val"
     if beside.is_dir():
         logger.info("validating on %s", beside)
@@ -229,5 +229,10 @@ def run_recipe(
         source, validation = open_data(recipe, data, val, options.out, place, processes, graphs=options.graphs)
         run = Run(recipe, options, validation, place, processes=processes, started=started, listener=listener)
         return train(run, source)
+    except torch.OutOfMemoryError as error:  # torch's own words do not say which settings help
+        raise InputError(
+            f"the GPU's memory is too small for this recipe ({str(error).split('. ')[0]}); go on with --resume --set "
+            "checkpoint_stages=True, which recomputes instead of keeping, or start with less: --set phases.batch=N."
+        ) from error
     finally:
         leave()

@@ -12,7 +12,7 @@ from burstmamba.model.config import ModelConfig
 if TYPE_CHECKING:
     from burstmamba.synthesis import SynthesisConfig
 
-HARMLESS = ("validation", "log_every", "save_steps", "save_minutes", "keep", "bad_steps")
+HARMLESS = ("validation", "log_every", "save_steps", "save_minutes", "keep", "bad_steps", "checkpoint_stages")
 """Settings of a recipe that may change when a run is resumed: they do not decide its weights."""
 MAPS = ("given", "identity", "rounded", "prealigned")
 
@@ -90,6 +90,10 @@ class Validation:
     every: int = 2000
     """Steps between two validations; there is also one soon after the start and one at the end."""
 
+    def __post_init__(self) -> None:
+        if min(self.bursts, self.patch, self.frames, self.every) < 1:
+            raise InputError("validation.bursts, patch, frames and every must be at least 1.")
+
 
 @dataclass(frozen=True)
 class Recipe:
@@ -142,8 +146,14 @@ class Recipe:
             raise InputError(f"a recipe needs phases with different names, got {names}.")
         if not 0 <= self.ema < 1:
             raise InputError(f"ema must be in [0, 1), got {self.ema}.")
-        if min(self.log_every, self.save_steps, self.keep, self.bad_steps, self.validation.every) < 1:
-            raise InputError("log_every, save_steps, keep, bad_steps and validation.every must be at least 1.")
+        if not self.clip > 0:
+            raise InputError(f"clip must be more than 0, got {self.clip}; 1e9 clips nothing.")
+        if not all(0 <= beta < 1 for beta in self.betas):
+            raise InputError(f"betas must be in [0, 1), got {self.betas}.")
+        if not min(self.weight_decay, self.save_minutes, self.seed, self.threads) >= 0:
+            raise InputError("weight_decay, save_minutes, seed and threads must be at least 0.")
+        if min(self.log_every, self.save_steps, self.keep, self.bad_steps) < 1:
+            raise InputError("log_every, save_steps, keep and bad_steps must be at least 1.")
 
     @property
     def steps(self) -> int:

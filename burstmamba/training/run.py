@@ -75,7 +75,15 @@ class Report:
     progress: Progress
 
 
-Listener = Callable[[Report | Scores], None]
+@dataclass(frozen=True)
+class Validated:
+    """What is told after a validation."""
+
+    step: int
+    scores: Scores
+
+
+Listener = Callable[[Report | Validated], None]
 
 
 class Run:
@@ -235,7 +243,7 @@ class Run:
         self.logbook.write("validation", self.place.step, {**asdict(self.scores), "seconds": self.seconds()})
         self.logbook.picture("validation", picture, self.place.step)
         if self.listener:
-            self.listener(self.scores)
+            self.listener(Validated(self.place.step, self.scores))
         return self.scores.burst > self.place.best
 
     def save(self, step: TrainStep, *, best: bool = False, must: bool = False) -> None:

@@ -84,6 +84,8 @@ def train_phase(run: Run, source: Source, interruption: Interruption) -> bool:
             run.save(step, best=best)
             look.saved = time.monotonic()
         look.go_on()
+    if place.phase_step == look.first and run.options.minutes is not None:
+        logger.warning("--minutes %g left no time for a step of phase %s", run.options.minutes, phase.name)
     look.take(step, rate)
     stop_if_broken(run, look, source, step)
     place.phase, place.phase_step, place.fresh_at = place.phase + 1, 0, 0

@@ -73,6 +73,13 @@ def test_errors_of_curves(tmp_path):
         draw_curves([tmp_path], tmp_path / "log.jsonl" / "curves.png")
 
 
+def test_what_is_no_logbook_is_said_in_one_sentence(tmp_path, caplog):
+    (tmp_path / "picture.jpg").write_bytes(b"\xff\xd8\n17\n{}\n")
+    with pytest.raises(InputError, match="picture.jpg has trained nothing yet"):
+        draw_curves([tmp_path / "picture.jpg"], tmp_path / "curves.png")
+    assert caplog.text.count("skipped 3 damaged lines") == 1
+
+
 def test_folder_that_cannot_be_made(tmp_path):
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(InputError, match=r"cannot write .*recipe.json"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -30,7 +31,9 @@ def test_paper_schedule():
         keyframe, complete = recipe.phases
         assert (keyframe.steps, keyframe.patch, keyframe.batch, keyframe.frames) == (150_000, 40, 20, ((1, 1.0),))
         assert (complete.steps, complete.patch, complete.batch, complete.frames) == (250_000, 30, 20, ((14, 1.0),))
-        assert keyframe.rate == complete.rate == 1e-4 and complete.schedule == "constant" and recipe.loss == "l1"
+        assert recipe.loss == "l1" and recipe.betas == (0.9, 0.999) and recipe.weight_decay == 0
+        for phase in recipe.phases:
+            assert (phase.rate, phase.schedule, phase.warmup, phase.frozen) == (1e-4, "constant", 0, ())
     assert load_recipe("paper-realbsr-rgb").model.in_channels == 3
     assert load_recipe("paper-realbsr-raw").model.in_channels == 1
     assert load_recipe("paper-synburst").model.centres == "corner"
@@ -45,6 +48,12 @@ def test_ablation_rows_differ_in_what_they_name():
         "given", "identity", "rounded", "prealigned",
     ]  # fmt: skip
     assert rows["single"].model.burst_channels == 0
+    homography, balanced = load_recipe("ablation-homography"), load_recipe("ablation-balanced")
+    seen = homography.data.synthesis
+    assert replace(homography, data=rows["gas"].data) == rows["gas"]
+    assert (seen.object_missed, seen.local_map_error) == (1.0, 0.0) != (rows["gas"].data.synthesis.object_missed, 0.0)
+    assert replace(balanced, model=rows["psi"].model) == rows["psi"]
+    assert balanced.model.burst_channels > rows["psi"].model.burst_channels
     assert len({(row.steps, row.seed, row.phases[0].batch, row.phases[0].patch) for row in rows.values()}) == 1
 
 
@@ -88,6 +97,14 @@ def test_values_of_overrides():
         ("complete.frozen=(1,)", r"complete.frozen expects a value like \(\)"),
         ("phases.rate=-1e-4", "needs rate, final_rate and warmup of at least 0"),
         ("data.maps=flow", "data.maps must be one of given, identity"),
+        ("clip=0", "clip must be more than 0, got 0.0; 1e9 clips nothing"),
+        ("betas=(0.9, 1)", r"betas must be in \[0, 1\), got"),
+        ("weight_decay=-0.1", "weight_decay, save_minutes, seed and threads must be at least 0"),
+        ("seed=-1", "seed and threads must be at least 0"),
+        ("threads=-1", "seed and threads must be at least 0"),
+        ("validation.bursts=0", "validation.bursts, patch, frames and every must be at least 1"),
+        ("validation.frames=0", "frames and every must be at least 1"),
+        ("keep=0", "log_every, save_steps, keep and bad_steps must be at least 1"),
     ],
 )
 def test_errors_of_overrides(setting, message):

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors import safe_open
-from training_toys import PHASE, RECIPE, ToySource, toy_run, toy_train, toy_validation
+from training_toys import MODEL, PHASE, RECIPE, ToySource, toy_run, toy_train, toy_validation
 
 from burstmamba.errors import InputError
 from burstmamba.training import snapshot, trainer
@@ -48,7 +48,7 @@ class Interrupting(ToySource):
 def test_interrupted_equals_uninterrupted(tmp_path, number):
     """A signal writes a checkpoint; the resumed run ends with the same bits, in two phases and with DropPath."""
     phases = (replace(PHASE, name="keyframe", steps=3, frames=((1, 1.0),)), replace(PHASE, steps=5))
-    recipe = replace(RECIPE, phases=phases)
+    recipe = replace(RECIPE, phases=phases, model=replace(MODEL, blocks=(2,), drop_path=0.5))
     whole, summary = toy_train(tmp_path / "whole", recipe)
     assert summary.finished
     run = toy_run(tmp_path / "cut", recipe)
@@ -102,19 +102,20 @@ def start(out: Path, steps: int) -> subprocess.Popen[bytes]:
 @pytest.mark.slow
 def test_killed_at_a_random_moment(tmp_path):
     """kill -9, twice, then resume: the weights of the run that was never killed."""
-    steps, moment = 16, random.Random()
+    steps, moment = 100, random.Random()
     assert start(tmp_path / "whole", steps).wait(timeout=120) == 0
+
+    def latest() -> str:
+        return max((path.name for path in (tmp_path / "cut" / "checkpoints").glob("step-*")), default="")
+
     for _ in range(2):
-        process = start(tmp_path / "cut", steps)
-        before = len(list((tmp_path / "cut" / "checkpoints").glob("step-*")))
+        before, process = latest(), start(tmp_path / "cut", steps)
         deadline = time.monotonic() + 60
-        while process.poll() is None and time.monotonic() < deadline:
-            if len(list((tmp_path / "cut" / "checkpoints").glob("step-*"))) > before:
-                time.sleep(moment.uniform(0, 0.7))
-                break
+        while latest() <= before and process.poll() is None and time.monotonic() < deadline:
             time.sleep(0.01)
+        time.sleep(moment.uniform(0, 0.3))
         process.kill()
-        process.wait()
+        assert process.wait() == -signal.SIGKILL, "it had ended before"
     assert start(tmp_path / "cut", steps).wait(timeout=120) == 0
     name = f"checkpoints/step-{steps:08d}.safetensors"
     whole, cut = (read_snapshot(tmp_path / run / name) for run in ("whole", "cut"))
@@ -224,6 +225,21 @@ def test_pause_and_resume_share_one_schedule(tmp_path):
     assert summary.finished and 7 < run.place.seconds < 15
 
 
+def test_a_budget_too_short_for_a_step_is_said(tmp_path, caplog):
+    run, summary = toy_train(tmp_path, started=time.monotonic() - 60, minutes=0.5)
+    assert summary.finished and run.place.step == 0
+    assert "--minutes 0.5 left no time for a step of phase complete" in caplog.text
+
+
+def test_a_finished_run_is_validated_at_its_step(tmp_path):
+    """A kill between the last checkpoint and the last validation: the resumed run tells where it stands."""
+    toy_train(tmp_path)
+    run, told = toy_run(tmp_path, resume=True), []
+    run.listener = told.append
+    assert train(run, ToySource()).finished
+    assert [event.step for event in told] == [8] and told[0].scores == run.scores
+
+
 def validated(folder):
     return [line["step"] for line in read_logbook(folder) if line["kind"] == "validation"]
 
@@ -268,7 +284,7 @@ def test_errors_of_resuming(tmp_path):
         toy_run(tmp_path)
     with pytest.raises(InputError, match="was started with another setting of seed; resume it with the same recipe"):
         toy_run(tmp_path, replace(RECIPE, seed=5), resume=True)
-    assert toy_run(tmp_path, replace(RECIPE, keep=1, log_every=7), resume=True).finished
+    assert toy_run(tmp_path, replace(RECIPE, keep=1, log_every=7, checkpoint_stages=True), resume=True).finished
     for path in (tmp_path / "checkpoints").glob("step-*"):
         path.write_bytes(b"nothing")
     with pytest.raises(InputError, match=r"none of the 3 checkpoints in .* can be read"):

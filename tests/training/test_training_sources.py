@@ -217,6 +217,8 @@ def test_errors_of_folders(tmp_path):
         data_folders(bare, [], None, tmp_path)
     with pytest.raises(InputError, match="no folder .*nowhere; --data expects a folder of photographs"):
         data_folders(bare, [str(tmp_path / "nowhere")], None, tmp_path)
+    with pytest.raises(InputError, match="no folder .*nowhere; --val expects a folder of photographs"):
+        data_folders(bare, [str(tmp_path)], str(tmp_path / "nowhere"), tmp_path)
     with pytest.raises(InputError, match="no photographs"):
         open_data(bare, [str(tmp_path)], None, tmp_path, CPU, Processes())
     (tmp_path / "bad.jpg").write_bytes(b"not a photograph")

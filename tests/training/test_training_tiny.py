@@ -7,7 +7,7 @@ import pytest
 from burstmamba.training.logbook import read_logbook
 from burstmamba.training.overrides import load_recipe, override
 from burstmamba.training.preparation import run_recipe
-from burstmamba.training.run import RunOptions
+from burstmamba.training.run import RunOptions, Validated
 from burstmamba.training.validation import Scores
 
 
@@ -21,7 +21,7 @@ def test_tiny_beats_interpolation_and_its_own_single_frame(tmp_path):
         options,
         [],
         device="cpu",
-        listener=lambda event: heard.append(event) if isinstance(event, Scores) else None,
+        listener=lambda event: heard.append(event.scores) if isinstance(event, Validated) else None,
     )
     assert summary.finished
     first, last = heard

@@ -6,6 +6,7 @@ import os
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -82,14 +83,16 @@ def toy_validation(recipe: Recipe) -> ValidationSet:
     return ValidationSet(toy_sample(2, 3, 8, seed=99), recipe.model)
 
 
-def toy_run(out: Path, recipe: Recipe = RECIPE, *, validate: bool = True, **options: object) -> Run:
+def toy_run(
+    out: Path, recipe: Recipe = RECIPE, *, validate: bool = True, started: float | None = None, **options: object
+) -> Run:
     validation = toy_validation(recipe) if validate else None
     settings = RunOptions(out=out, tensorboard=False, **options)  # type: ignore[arg-type] (by name)
-    return Run(recipe, settings, validation, torch.device("cpu"))
+    return Run(recipe, settings, validation, torch.device("cpu"), started=started)
 
 
-def toy_train(out: Path, recipe: Recipe = RECIPE, *, validate: bool = True, **options: object) -> tuple[Run, Summary]:
-    run = toy_run(out, recipe, validate=validate, **options)
+def toy_train(out: Path, recipe: Recipe = RECIPE, **options: Any) -> tuple[Run, Summary]:
+    run = toy_run(out, recipe, **options)
     return run, train(run, ToySource(recipe.seed))
 
 
