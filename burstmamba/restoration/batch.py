@@ -15,8 +15,8 @@ from pathlib import Path
 
 from burstmamba.errors import InputError
 from burstmamba.files.grouping import group_bursts
-from burstmamba.files.saving import FORMATS
-from burstmamba.restoration.job import JobReport, JobSettings, run_job
+from burstmamba.files.saving import FORMATS, check_bits
+from burstmamba.restoration.job import JobReport, JobSettings, open_model, pick_device, run_job
 from burstmamba.restoration.restore import Progress
 
 log = logging.getLogger(__name__)
@@ -64,6 +64,15 @@ def plan_batch(folder: str | Path, output: str | Path | None, ending: str = ".pn
     ]
 
 
+def check_settings(items: list[BatchItem], settings: JobSettings) -> None:
+    """Refuse once, before any burst is read, what none of them could be restored with."""
+    for item in items[:1]:
+        check_bits(item.output, settings.bits)
+    device = pick_device(settings.device)
+    if settings.model != "auto":
+        open_model(settings.model, device, settings.scale)
+
+
 def run_item(
     item: BatchItem, settings: JobSettings, threads: int | None = None, progress: Progress | None = None
 ) -> BatchResult:
@@ -97,7 +106,9 @@ def run_batch(
         raise InputError(f"workers must be at least 1, got {workers}.")
     if ray_address is not None:
         yield from _run_on_ray(items, settings, ray_address)
-    elif workers == 1:
+        return
+    check_settings(items, settings)
+    if workers == 1:
         for item in items:
             yield run_item(item, settings)
     else:

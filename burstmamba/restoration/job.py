@@ -22,6 +22,7 @@ from burstmamba.files.saving import check_size
 from burstmamba.files.shots import Shots
 from burstmamba.kernels.selective_scan import select_backend
 from burstmamba.memory import keep_freed_memory
+from burstmamba.model.burstmamba import BurstMamba
 from burstmamba.restoration.canvas import Canvas
 from burstmamba.restoration.comparison import save_comparison
 from burstmamba.restoration.restore import Progress, Restoration
@@ -215,15 +216,21 @@ def pick_model(name: str, camera: Camera) -> str:
     return chosen
 
 
+def open_model(name: str, device: torch.device, scale: int) -> BurstMamba:
+    """The model, if it can enlarge that much."""
+    model = load_model(name, device)
+    if not 1 <= scale <= model.config.scale:
+        raise InputError(f"scale must be a whole number from 1 to {model.config.scale}, got {scale}.")
+    return model
+
+
 def plan(burst: Burst, settings: JobSettings, report: JobReport, progress: Progress) -> Restoration:
     """Choose model and device, align, lay out the windows."""
     device = pick_device(settings.device)
     name = pick_model(settings.model, burst.camera)
     start = time.perf_counter()
-    model = load_model(name, device)
+    model = open_model(name, device, settings.scale)
     report.seconds["model"] = time.perf_counter() - start
-    if not 1 <= settings.scale <= model.config.scale:
-        raise InputError(f"scale must be a whole number from 1 to {model.config.scale}, got {settings.scale}.")
     crop = None
     if settings.crop is not None:
         x, y, width, height = settings.crop

@@ -87,6 +87,10 @@ MISTAKES = {
     "compared onto itself": ("good.jpg -o out.png --compare ./out.png", "cannot be the picture and the comparison"),
     "dry run onto a file": ("good.jpg -o good.jpg --dry-run", "good.jpg exists already"),
     "each in no format": ("--each burst -o out --format gif", "the format must be one of png, tif, tiff, jpg"),
+    "each in too many bits": ("--each burst -o out --format jpg --bits 16", "JPEG holds 8-bit samples, 16 were asked"),
+    "each by no model": ("--each burst -o out --model nonsense", "no model 'nonsense'"),
+    "each too large": ("--each burst -o out --scale 9", "scale must be a whole number from 1 to 4, got 9."),
+    "each on no device": ("--each burst -o out --device warp", "device must be auto, cpu, cuda or cuda:N, got 'warp'."),
     "no workers": ("--each burst -o out --workers 0", "workers must be at least 1, got 0."),
 }
 
