@@ -5,12 +5,12 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING
 
-from burstmamba.burst import Burst, Camera
-from burstmamba.correspondence.field import Correspondence
 from burstmamba.errors import InputError
 
 if TYPE_CHECKING:
+    from burstmamba.burst import Burst, Camera
     from burstmamba.checkpoint import load_model
+    from burstmamba.correspondence.field import Correspondence
     from burstmamba.files import load_burst, save_image
     from burstmamba.model.burstmamba import BurstMamba
     from burstmamba.restoration.restore import restore_burst
@@ -29,9 +29,12 @@ __all__ = [
     "save_image",
 ]
 
-# Imported at first use, so that `import burstmamba` stays light.
+# Imported at first use, so that `import burstmamba` stays light and the command answers to Ctrl-C from the start.
 _LAZY = {
+    "Burst": "burstmamba.burst",
     "BurstMamba": "burstmamba.model.burstmamba",
+    "Camera": "burstmamba.burst",
+    "Correspondence": "burstmamba.correspondence.field",
     "load_burst": "burstmamba.files",
     "load_model": "burstmamba.checkpoint",
     "restore_burst": "burstmamba.restoration.restore",

@@ -1,6 +1,8 @@
 """The house rules that a machine can check."""
 
 import ast
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -48,3 +50,9 @@ def test_burst_stream_receives_no_keyframe_feature():
     source = (PACKAGE / "model" / "burst_stream.py").read_text()
     arguments = {a.arg for n in ast.walk(ast.parse(source)) if isinstance(n, ast.FunctionDef) for a in n.args.args}
     assert arguments <= {"self", "config", "features", "correspondence", "frames", "stage"}
+
+
+def test_the_command_starts_light():
+    """Nothing heavy before `main`: help is quick, and Ctrl-C is answered from the start."""
+    code = "import sys, burstmamba.cli; assert not {'torch', 'numpy', 'cv2'} & set(sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True)

@@ -7,7 +7,7 @@ from functools import partial
 
 import gradio as gr
 
-from burstmamba.app.page import BICUBIC, SINGLE, Page, select, stop
+from burstmamba.app.page import BICUBIC, HINT, SINGLE, Page, select, stop
 from burstmamba.app.uploads import UploadLimits
 from burstmamba.checkpoint import shipped_models
 from burstmamba.correspondence import METHODS
@@ -102,7 +102,7 @@ def input_part(page: Page) -> InputPart:
 
 def result_part() -> ResultPart:
     """What came out, against what there was."""
-    status = gr.Markdown("Drop frames, or click an example.", elem_id="status")
+    status = gr.Markdown(HINT, elem_id="status")
     slider = gr.ImageSlider(
         label="Before / after",
         type="filepath",
@@ -122,9 +122,10 @@ def connect(page: Page, session: gr.State, given: InputPart, shown: ResultPart) 
     work = {"concurrency_id": "work", "concurrency_limit": 1}
     looking, running = {**work, "show_progress_on": given.frames}, {**work, "show_progress_on": shown.slider}
     choice, looked = [given.estimator, session], [session, given.frames, shown.status, given.run]
-    given.files.upload(page.upload, [given.files, *choice], looked, **looking)
+    for change in (given.files.upload, given.files.delete, given.files.clear):  # by the visitor, not by an example
+        change(page.upload, [given.files, *choice], looked, **looking)
     for name, button in given.examples.items():
-        button.click(partial(page.example, name), choice, looked, **looking)
+        button.click(partial(page.example, name), choice, [*looked, given.files], **looking)
     given.as_keyframe.click(page.choose_keyframe, choice, [given.frames, shown.status], **looking)
     given.estimator.change(page.realign, choice, [given.frames, shown.status], **looking)
     given.frames.select(select, [session], [shown.status], queue=False)

@@ -19,6 +19,7 @@ from burstmamba.restoration.restore import Progress
 log = logging.getLogger(__name__)
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
+HINT = "Drop frames, or click an example."
 BICUBIC, SINGLE = "bicubic enlargement", "single image, same network"
 PROGRESS = gr.Progress()
 
@@ -44,10 +45,11 @@ class Page:
     def upload(
         self, files: list[str] | None, estimator: str, session: Session | None, progress: gr.Progress = PROGRESS
     ):
-        """Files were dropped: read, align, show what was found. Returns session, gallery, status, run button."""
-        if not files:
-            return session, [], "", gr.Button(interactive=False)
+        """Files were dropped or removed: read, align, tell. Returns session, gallery, status, run button."""
         session = session or Session()
+        if not files:
+            session.forget()
+            return session, [], HINT, gr.Button(interactive=False)
         try:
             progress(0.1, "reading the frames")
             session.upload(files, self.limits, self.most_frames)
@@ -57,9 +59,9 @@ class Page:
         return session, session.thumbnails(), found(session), gr.Button(interactive=True)
 
     def example(self, name: str, estimator: str, session: Session | None, progress: gr.Progress = PROGRESS):
-        """An example was clicked."""
+        """An example was clicked. Returns what `upload` does, and an empty list of dropped files."""
         files = [str(path) for path in pictures_in(EXAMPLES / name)]
-        return self.upload(files, estimator, session, progress)
+        return *self.upload(files, estimator, session, progress), None
 
     def choose_keyframe(self, estimator: str, session: Session | None, progress: gr.Progress = PROGRESS):
         """The selected frame becomes the one that is reconstructed. Returns gallery, status."""

@@ -53,11 +53,15 @@ class Session:
         self.cancel.set()
         shutil.rmtree(self.folder, ignore_errors=True)
 
-    def upload(self, paths: list[str], limits: UploadLimits, limit: int) -> None:
-        """Read other files; everything known about earlier ones is forgotten."""
+    def forget(self) -> None:
+        """Be as before the first upload."""
         self.loaded, self.alignment, self.aligned_with, self.result, self.restoration = None, None, None, None, None
         self.keyframe, self.dropped, self.selected = 0, set(), None
         shutil.rmtree(self.folder / "frames", ignore_errors=True)  # of an earlier zip file
+
+    def upload(self, paths: list[str], limits: UploadLimits, limit: int) -> None:
+        """Read other files; everything known about earlier ones is forgotten."""
+        self.forget()
         shots = collect(paths, self.folder / "frames", limits)
         self.loaded = read_burst(shots, limit=limit, max_pixels=int(limits.megapixels * 1e6))
 

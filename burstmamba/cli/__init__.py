@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import io
 import os
 import sys
 
@@ -49,6 +50,8 @@ def main() -> None:
     """Entry point of the `burstmamba` command."""
     # Read when torch is imported: threads that wait sleep, and leave the cores to other programs.
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # not every screen has the letters of every file's name
     try:
         build_app()()
     except InputError as error:  # a sentence for the user, not a traceback

@@ -39,8 +39,10 @@ def restore(
     as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done and stop.")] = False,
     each: Annotated[Path | None, typer.Option(metavar="DIR", help="Restore every burst of a folder.")] = None,
-    ending: Annotated[str, typer.Option("--format", help="Ending of the files of --each.")] = "png",
-    workers: Annotated[int, typer.Option(help="With --each: bursts at the same time.")] = 1,
+    ending: Annotated[
+        str | None, typer.Option("--format", help="With --each: ending of the pictures; png by default.")
+    ] = None,
+    workers: Annotated[int | None, typer.Option(help="With --each: bursts at the same time; 1 by default.")] = None,
     ray: Annotated[str | None, typer.Option(metavar="ADDRESS", help="With --each: run on a Ray cluster.")] = None,
 ) -> None:
     """Restore a burst of frames into one sharp picture of up to four times the size."""
@@ -65,10 +67,13 @@ def restore(
         raise InputError("name the frames, their folder or a clip, or a folder of bursts with --each, and not both.")
     if each is not None and (compare is not None or crop is not None):
         raise InputError("--compare and --crop belong to one burst; leave them out with --each.")
+    if each is None and (ending, workers, ray) != (None, None, None):
+        raise InputError("--format, --workers and --ray belong to --each DIR; leave them out with one burst.")
     if output is None and not dry_run:
         raise InputError("name the picture to write with -o, such as -o photo.png.")
     if each is not None:
-        restore_each(each, output, settings, f".{ending.lstrip('.')}", workers, ray, as_json=as_json, dry_run=dry_run)
+        suffix, at_once = f".{(ending or 'png').lstrip('.')}", 1 if workers is None else workers
+        restore_each(each, output, settings, suffix, at_once, ray, as_json=as_json, dry_run=dry_run)
     else:
         restore_one(shots or [], output, settings, as_json=as_json, dry_run=dry_run)
 
@@ -78,7 +83,7 @@ def parse_crop(text: str | None) -> tuple[int, int, int, int] | None:
     if text is None:
         return None
     parts = text.split(",")
-    if len(parts) != 4 or not all(part.strip().isdigit() for part in parts) or 0 in map(int, parts[2:]):
+    if len(parts) != 4 or not all(part.strip().isdecimal() for part in parts) or 0 in map(int, parts[2:]):
         raise InputError(f"crop must be X,Y,W,H in frame pixels, such as 100,80,64,48, got {text!r}.")
     x, y, width, height = map(int, parts)
     return x, y, width, height
@@ -86,10 +91,8 @@ def parse_crop(text: str | None) -> tuple[int, int, int, int] | None:
 
 def restore_one(shots: list[Path], output: Path | None, settings: JobSettings, *, as_json: bool, dry_run: bool) -> None:
     """One burst, with what was decided on the way."""
-    from burstmamba.restoration.job import check_outputs, run_job
+    from burstmamba.restoration.job import run_job
 
-    if dry_run and output is not None:
-        check_outputs(output, settings)
     screen = Console(stderr=True, soft_wrap=True, highlight=False)
     out = Console(stderr=as_json, soft_wrap=True, highlight=False)
     columns = TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn()
@@ -103,8 +106,9 @@ def restore_one(shots: list[Path], output: Path | None, settings: JobSettings, *
 
         report = run_job(
             shots,
-            None if dry_run else output,
+            output,
             settings,
+            dry_run=dry_run,
             say=lambda sentence: out.print(sentence, markup=False),
             progress=progress,
         )
@@ -140,10 +144,11 @@ def restore_each(
     from burstmamba.restoration.batch import plan_batch, run_batch
 
     out = Console(stderr=as_json, soft_wrap=True, highlight=False)
-    items = plan_batch(folder, output or Path(), ending)
+    items = plan_batch(folder, output, ending)
     if dry_run:
         for item in items:
-            out.print(f"{item.name}: {len(item.shots)} file(s) → {item.output}", markup=False)
+            goes_to = f" → {item.output}" if item.output else ""
+            out.print(f"{item.name}: {len(item.shots)} file(s){goes_to}", markup=False)
         if as_json:
             print(json.dumps([vars(item) for item in items], ensure_ascii=False, indent=2))
         return

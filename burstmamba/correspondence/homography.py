@@ -101,7 +101,7 @@ class Target:
 def prepare(plane: Tensor, noise: float) -> Target | None:
     """The keyframe's plane (h, w) as a target; None when it has no texture."""
     if not has_texture(plane, noise):
-        log.warning("the keyframe has no texture to align to: the frames are taken as they are")
+        log.info("the keyframe has no texture to align to: the frames are taken as they are")
         return None
     sigma = smoothing(noise)
     levels = ecc.prepare(plane, sigma, noise)
@@ -131,7 +131,7 @@ def find_motion(keyframe: Target | None, plane: Tensor, index: int) -> GlobalMot
     if keyframe is None:
         return STILL
     if not has_texture(plane, 0.0):
-        log.warning("frame %d has no texture to align: it is taken as it is", index)
+        log.info("frame %d has no texture to align: it is taken as it is", index)
         return STILL
     start, model = _start(keyframe, plane)
     levels = keyframe.levels

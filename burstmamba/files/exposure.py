@@ -13,6 +13,8 @@ from burstmamba.files.metadata import SourceMetadata
 SAME_EXPOSURE, BRACKET = 0.05, 0.7
 """Stops: differences below the first are none; developed frames that differ by more than the second are refused."""
 CLIPPED, CLIPPED_SHARE = 0.99, 0.001
+GAMMA = 2.2
+"""Of developed pictures, about: a stop of light is less than a stop of their values."""
 
 
 def match_exposure(
@@ -36,6 +38,7 @@ def match_exposure(
             kept.append(i)
             continue
         measured = math.log2(max(_brightness(frames[i]), 1e-6) / max(_brightness(frames[0]), 1e-6))
+        measured *= 1 if linear else GAMMA
         if abs(measured) < abs(measured - stops):
             kept.append(i)
             continue

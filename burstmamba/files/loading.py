@@ -104,10 +104,11 @@ def check_sizes(files: ShotFiles) -> None:
     (usual, _), *rest = Counter(sizes).most_common()
     if rest:
         odd = next(i for i, size in enumerate(sizes) if size != usual)
-        others = f" and {sum(size != usual for size in sizes) - 1} more" if sum(s != usual for s in sizes) > 1 else ""
+        more = sum(size != usual for size in sizes) - 1
+        others = f" ({more} more differ as well)" if more else ""
         raise InputError(
-            f"{files.paths[odd].name} is {sizes[odd][1]}×{sizes[odd][0]}{others} where the other frames are "
-            f"{usual[1]}×{usual[0]}; frames of one burst must have one size, leave the odd ones out."
+            f"{files.paths[odd].name} is {sizes[odd][1]}×{sizes[odd][0]} where the other frames are "
+            f"{usual[1]}×{usual[0]}{others}; frames of one burst must have one size, leave the odd ones out."
         )
 
 

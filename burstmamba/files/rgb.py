@@ -22,8 +22,10 @@ from burstmamba.files.metadata import SourceMetadata, describe
 from burstmamba.files.mosaic import upright
 
 RGB_SUFFIXES = (".jpg", ".jpeg", ".png", ".tif", ".tiff", ".webp", ".avif", ".heic", ".heif", ".bmp", ".gif", ".jp2")
-HEIF_SUFFIXES = (".heic", ".heif")
+HEIF_SUFFIXES, HEIF_BRANDS = (".heic", ".heif"), (b"ftypheic", b"ftypheix", b"ftypmif1")
 TIFF_MAGIC = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
+PLAIN = (tifffile.PHOTOMETRIC.RGB, tifffile.PHOTOMETRIC.MINISBLACK)
+"""Colours of a TIFF that its samples are, as they stand."""
 # A damaged file is reported once, by us; with a handler of its own tifffile does not fall back to standard error.
 logging.getLogger("tifffile").addHandler(logging.NullHandler())
 GREY = "grey turned into RGB"
@@ -43,7 +45,7 @@ def peek_rgb(path: Path, max_pixels: int = MAX_PIXELS) -> tuple[tuple[int, int],
 def _guarded(path: Path, reader, max_pixels: int):
     """Run a reader; whatever a decoder raises on a foreign file becomes one sentence that names the file."""
     magic = opening_bytes(path)
-    if path.suffix.lower() in HEIF_SUFFIXES:
+    if path.suffix.lower() in HEIF_SUFFIXES or magic[4:12] in HEIF_BRANDS:  # phones call such files .jpg, too
         _register_heif(path.name)
     try:
         with _without_warnings():
@@ -117,12 +119,16 @@ def _read(path: Path, magic: bytes, max_pixels: int) -> Frame:
     return _upright_frame(path, pixels, metadata, notes)
 
 
-def _upright_frame(path: Path, pixels: np.ndarray, metadata: SourceMetadata, notes: list[str]) -> Frame:
+def _upright_frame(
+    path: Path, pixels: np.ndarray, metadata: SourceMetadata, notes: list[str], *, turned: bool = False
+) -> Frame:
+    """`turned`: whether the pixels are upright already."""
     if GREY in notes:
         metadata = _without_profile(metadata)  # a grey profile does not describe RGB
     if metadata.orientation != 1:
         notes = [*notes, "turned upright by its EXIF orientation"]
-    return Frame(upright(pixels, metadata.orientation), path.name, metadata, notes=tuple(notes))
+    pixels = pixels if turned else upright(pixels, metadata.orientation)
+    return Frame(pixels, path.name, metadata, notes=tuple(notes))
 
 
 def _peek(path: Path, magic: bytes, max_pixels: int) -> tuple[tuple[int, int], SourceMetadata]:
@@ -159,6 +165,8 @@ def _from_pillow(picture: Image.Image, name: str) -> tuple[np.ndarray, list[str]
         return _pixels(picture), notes, False
     if picture.mode == "CMYK":
         return np.array(_from_cmyk(picture)), [*notes, "CMYK converted to sRGB"], True
+    if picture.mode == "LAB":
+        return np.array(_to_srgb(picture, ImageCms.createProfile("LAB"))), [*notes, "LAB converted to sRGB"], True
     if picture.mode in ("RGBA", "LA", "PA", "La", "RGBa") or "transparency" in picture.info:
         rgba = picture.convert("RGBA")
         if np.asarray(rgba)[..., 3].min() < 255:
@@ -171,7 +179,7 @@ def _from_pillow(picture: Image.Image, name: str) -> tuple[np.ndarray, list[str]
         raise InputError(f"{name} holds {picture.mode} samples; save it as 8- or 16-bit RGB.")
     names = {"L": "grey", "1": "black and white", "P": "palette"}
     notes.append(f"{names.get(picture.mode, picture.mode)} turned into RGB")
-    return np.array(picture.convert("RGB")), notes, picture.mode in ("L", "1", "LAB")
+    return np.array(picture.convert("RGB")), notes, picture.mode in ("L", "1")
 
 
 def _pixels(picture: Image.Image) -> np.ndarray:
@@ -187,11 +195,14 @@ def _pixels(picture: Image.Image) -> np.ndarray:
 def _from_cmyk(picture: Image.Image) -> Image.Image:
     profile = picture.info.get("icc_profile")
     if profile:
-        source = ImageCms.ImageCmsProfile(io.BytesIO(profile))
-        converted = ImageCms.profileToProfile(picture, source, ImageCms.createProfile("sRGB"), outputMode="RGB")
-        if converted is not None:
-            return converted
+        return _to_srgb(picture, ImageCms.ImageCmsProfile(io.BytesIO(profile)))
     return picture.convert("RGB")
+
+
+def _to_srgb(picture: Image.Image, profile) -> Image.Image:
+    converted = ImageCms.profileToProfile(picture, profile, ImageCms.createProfile("sRGB"), outputMode="RGB")
+    assert converted is not None  # it is when asked to convert in place
+    return converted
 
 
 def _from_opencv(path: Path) -> tuple[np.ndarray, list[str]]:
@@ -233,12 +244,19 @@ def _read_tiff(path: Path, max_pixels: int) -> Frame:
     notes = [f"only the first of its {pages} pages is used"] if pages > 1 else []
     if dtype is None or dtype.kind == "f":
         raise InputError(f"{path.name} holds floating-point samples; save it as 8 or 16 bit.")
-    if bits == 8 and photometric in (tifffile.PHOTOMETRIC.SEPARATED, tifffile.PHOTOMETRIC.PALETTE):
-        with Image.open(path) as picture:
+    if bits < 8 or (bits == 8 and photometric not in PLAIN):
+        # From a stream: Pillow turns a TIFF itself, and one that it maps into memory by its name wrongly.
+        with path.open("rb") as stream, Image.open(stream) as picture:
+            picture.load()
             pixels, more, changed_profile = _from_pillow(picture, path.name)
         metadata = _without_profile(metadata) if changed_profile else metadata
-    else:
-        pixels, more = _decode_tiff(path)
+        return _upright_frame(path, pixels, metadata, more, turned=True)
+    pixels, more = _decode_tiff(path)
+    if photometric == tifffile.PHOTOMETRIC.MINISWHITE:
+        pixels = np.iinfo(pixels.dtype).max - pixels
+    elif photometric not in PLAIN:
+        colours = getattr(photometric, "name", photometric)
+        raise InputError(f"{path.name} holds {bits}-bit {colours} colours; save it as 8- or 16-bit RGB.")
     return _upright_frame(path, pixels, metadata, [*notes, *more])
 
 
@@ -255,13 +273,16 @@ def _decode_tiff(path: Path) -> tuple[np.ndarray, list[str]]:
 
 def _tiff_exif(path: Path) -> Image.Exif:
     """The EXIF of a TIFF, which Pillow can read even where it cannot read the pixels."""
-    with path.open("rb") as stream:
-        exif = Image.Exif()
-        exif.load_from_fp(stream)
-        for directory in (0x8769, 0x8825):
-            if directory in exif:
-                exif.get_ifd(directory)  # now, while the file is open
-        return exif
+    exif = Image.Exif()
+    try:
+        with path.open("rb") as stream:
+            exif.load_from_fp(stream)
+            for directory in (0x8769, 0x8825):
+                if directory in exif:
+                    exif.get_ifd(directory)  # now, while the file is open
+    except Exception:  # a BigTIFF, or damaged metadata: unreadable means unknown
+        return Image.Exif()
+    return exif
 
 
 def _without_profile(metadata: SourceMetadata) -> SourceMetadata:

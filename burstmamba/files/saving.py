@@ -86,13 +86,11 @@ def check_output(path: str | os.PathLike[str], *, bits: int | None = None, force
         The path.
     """
     path = Path(path)
-    if path.suffix.lower() not in FORMATS:
-        raise InputError(f"{path.name} must end in one of {', '.join(FORMATS)}, got {path.suffix or 'no ending'!r}.")
-    kind, depths, _ = FORMATS[path.suffix.lower()]
-    if bits is not None and bits not in depths:
-        raise InputError(f"{kind} holds {depths[0]}-bit samples, {bits} were asked for; {_other_choice(bits)}.")
     if path.is_dir():
         raise InputError(f"{path} is a folder; name a file in it.")
+    if path.suffix.lower() not in FORMATS:
+        raise InputError(f"{path.name} must end in one of {', '.join(FORMATS)}, got {path.suffix or 'no ending'!r}.")
+    check_bits(path, bits)
     if path.exists() and not force:
         raise InputError(f"{path} exists already; choose another name or allow replacing it with --force.")
     folder = path.parent
@@ -101,6 +99,15 @@ def check_output(path: str | os.PathLike[str], *, bits: int | None = None, force
     if not os.access(folder, os.W_OK):
         raise InputError(f"the folder {folder} cannot be written to; choose another one.")
     return path
+
+
+def check_bits(path: str | os.PathLike[str], bits: int | None) -> None:
+    """Refuse a bit depth that the format of the name's ending does not hold."""
+    kind, depths, _ = FORMATS[Path(path).suffix.lower()]
+    if bits is not None and bits not in depths:
+        held = "- or ".join(map(str, depths))
+        choice = "16 bits go into .png, .tif or .dng" if bits == 16 else f"ask for {held.replace('-', '')}"
+        raise InputError(f"{kind} holds {held}-bit samples, {bits} were asked for; {choice}.")
 
 
 def check_size(path: str | os.PathLike[str], width: int, height: int, bits: int | None = None) -> None:
@@ -120,10 +127,6 @@ def not_written(path: str | os.PathLike[str], error: OSError) -> InputError:
     else:
         reason = f"{error.strerror or error}; choose another folder"
     return InputError(f"{path} could not be written: {reason}.")
-
-
-def _other_choice(bits: int) -> str:
-    return "16 bits go into .png, .tif or .dng" if bits == 16 else "8 and 16 are possible"
 
 
 def _checked(image: Tensor) -> Tensor:

@@ -90,7 +90,7 @@ def peek(path: Path, max_pixels: int = MAX_PIXELS) -> tuple[tuple[int, int], Sou
 def natural_key(path: str | os.PathLike[str]) -> tuple:
     """Sort key under which shot2 comes before shot10."""
     parts = re.split(r"(\d+)", os.fspath(path).casefold())
-    return tuple((1, int(part), "") if part.isdigit() else (0, 0, part) for part in parts if part), os.fspath(path)
+    return tuple((1, int(part), "") if part.isdecimal() else (0, 0, part) for part in parts if part), os.fspath(path)
 
 
 def pictures_in(folder: Path) -> list[Path]:

@@ -5,18 +5,24 @@ from __future__ import annotations
 import logging
 import multiprocessing
 import os
+import signal
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
+from multiprocessing.synchronize import Event
 from pathlib import Path
 
 from burstmamba.errors import InputError
 from burstmamba.files.grouping import group_bursts
-from burstmamba.files.saving import FORMATS
-from burstmamba.restoration.job import JobReport, JobSettings, run_job
+from burstmamba.files.saving import FORMATS, check_bits
+from burstmamba.restoration.job import JobReport, JobSettings, open_model, pick_device, run_job
+from burstmamba.restoration.restore import Progress
 
 log = logging.getLogger(__name__)
+
+_stop: Event | None = None
+"""In a worker: set when the batch is stopped."""
 
 
 @dataclass(frozen=True)
@@ -38,14 +44,16 @@ class BatchResult:
     skipped: bool = False
 
 
-def plan_batch(folder: str | Path, output: str | Path, ending: str = ".png") -> list[BatchItem]:
-    """The bursts of a folder and where their pictures go: OUTPUT/NAME.png, subfolders kept.
+def plan_batch(folder: str | Path, output: str | Path | None, ending: str = ".png") -> list[BatchItem]:
+    """The bursts of a folder and where their pictures go: OUTPUT/NAME.png, subfolders kept; nowhere without OUTPUT.
 
     OUTPUT may lie inside the folder: what is there is no burst.
     """
-    output = Path(output)
     if ending.lower() not in FORMATS:
         raise InputError(f"the format must be one of {', '.join(name[1:] for name in FORMATS)}, got {ending[1:]!r}.")
+    if output is None:
+        return [BatchItem(group.name, tuple(map(str, group.paths)), "") for group in group_bursts(folder)]
+    output = Path(output)
     if output.exists() and not output.is_dir():
         raise InputError(f"{output} is a file; with --each the output is a folder.")
     if output.resolve() == Path(folder).resolve():
@@ -56,7 +64,18 @@ def plan_batch(folder: str | Path, output: str | Path, ending: str = ".png") -> 
     ]
 
 
-def run_item(item: BatchItem, settings: JobSettings, threads: int | None = None) -> BatchResult:
+def check_settings(items: list[BatchItem], settings: JobSettings) -> None:
+    """Refuse once, before any burst is read, what none of them could be restored with."""
+    for item in items[:1]:
+        check_bits(item.output, settings.bits)
+    device = pick_device(settings.device)
+    if settings.model != "auto":
+        open_model(settings.model, device, settings.scale)
+
+
+def run_item(
+    item: BatchItem, settings: JobSettings, threads: int | None = None, progress: Progress | None = None
+) -> BatchResult:
     """Restore one burst; a bad one becomes a sentence and does not stop the others."""
     if Path(item.output).exists() and not settings.force:  # files appear whole, so it is from a finished job
         return BatchResult(item, skipped=True)
@@ -66,7 +85,7 @@ def run_item(item: BatchItem, settings: JobSettings, threads: int | None = None)
         torch.set_num_threads(threads)
     try:
         Path(item.output).parent.mkdir(parents=True, exist_ok=True)
-        return BatchResult(item, run_job(item.shots, item.output, settings))
+        return BatchResult(item, run_job(item.shots, item.output, settings, progress=progress))
     except (InputError, OSError) as error:  # one bad burst does not stop the others
         return BatchResult(item, error=str(error))
     except Exception as error:  # one broken burst must not cost the night's other results
@@ -87,15 +106,18 @@ def run_batch(
         raise InputError(f"workers must be at least 1, got {workers}.")
     if ray_address is not None:
         yield from _run_on_ray(items, settings, ray_address)
-    elif workers == 1:
+        return
+    check_settings(items, settings)
+    if workers == 1:
         for item in items:
             yield run_item(item, settings)
     else:
         threads = max(1, (os.cpu_count() or 1) // workers)
         context = multiprocessing.get_context("spawn")  # a forked process cannot use CUDA or torch's threads
-        with ProcessPoolExecutor(workers, mp_context=context) as pool:
+        stop = context.Event()
+        with ProcessPoolExecutor(workers, context, _begin_worker, (stop,)) as pool:
             try:
-                jobs = {pool.submit(run_item, item, settings, threads): item for item in items}
+                jobs = {pool.submit(_run_in_worker, item, settings, threads): item for item in items}
                 for future in as_completed(jobs):
                     try:
                         yield future.result()
@@ -103,7 +125,23 @@ def run_batch(
                         reason = "a worker was ended, perhaps for want of memory; run it again with fewer --workers"
                         yield BatchResult(jobs[future], error=reason)
             finally:
+                stop.set()  # bursts that were handed to the workers already cannot be cancelled
                 pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _begin_worker(stop: Event) -> None:
+    """Ctrl-C reaches every process of a terminal; in a worker what counts is whether the batch was stopped."""
+    global _stop
+    _stop = stop
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def _run_in_worker(item: BatchItem, settings: JobSettings, threads: int) -> BatchResult:
+    def check(stage: str, done: int, total: int) -> None:
+        if _stop is not None and _stop.is_set():
+            raise KeyboardInterrupt
+
+    return run_item(item, settings, threads, check)
 
 
 def _run_on_ray(items: list[BatchItem], settings: JobSettings, address: str) -> Iterator[BatchResult]:

@@ -22,6 +22,7 @@ from burstmamba.files.saving import check_size
 from burstmamba.files.shots import Shots
 from burstmamba.kernels.selective_scan import select_backend
 from burstmamba.memory import keep_freed_memory
+from burstmamba.model.burstmamba import BurstMamba
 from burstmamba.restoration.canvas import Canvas
 from burstmamba.restoration.comparison import save_comparison
 from burstmamba.restoration.restore import Progress, Restoration
@@ -105,6 +106,7 @@ def run_job(
     output: str | Path | None,
     settings: JobSettings | None = None,
     *,
+    dry_run: bool = False,
     say: Say | None = None,
     progress: Progress | None = None,
 ) -> JobReport:
@@ -112,8 +114,9 @@ def run_job(
 
     Args:
         shots: a folder, a clip or a list of files.
-        output: the file to write; None stops before the network and only reports what would be done.
+        output: the file to write; None is a dry run.
         settings: see JobSettings.
+        dry_run: stop before the network and only report what would be done.
         say: called with each sentence for the user as soon as it is known.
         progress: called as (stage, done, total).
     """
@@ -121,7 +124,8 @@ def run_job(
     keep_freed_memory()
     if output is not None:
         check_outputs(Path(output), settings)
-    report = JobReport(output=str(output or ""), ensemble=settings.ensemble)
+    dry_run = dry_run or output is None
+    report = JobReport(output="" if dry_run else str(output), ensemble=settings.ensemble)
     tell = progress or (lambda stage, done, total: None)
     burst, metadata = load_shots(shots, settings, report, tell)
     if output is not None:
@@ -137,7 +141,7 @@ def run_job(
         report.estimated_seconds = restoration.estimate_seconds()
         report.seconds["trial"] = time.perf_counter() - start
         say(f"this will take about {duration(report.estimated_seconds)}")
-    if output is not None:
+    if output is not None and not dry_run:
         start = time.perf_counter()
         canvas = Canvas(restoration, settings.scale, Path(output))
         report.take(restoration)
@@ -164,6 +168,8 @@ def check_outputs(output: Path, settings: JobSettings) -> None:
     check_output(output, bits=settings.bits, force=settings.force)
     if settings.compare:
         check_output(settings.compare, force=settings.force)
+        if Path(settings.compare).suffix.lower() == ".dng":
+            raise InputError("a DNG holds RAW colours and a comparison is developed; name it .png or .jpg.")
         if Path(settings.compare).resolve() == output.resolve():
             raise InputError(f"{output} cannot be the picture and the comparison; give them two names.")
 
@@ -180,7 +186,7 @@ def load_shots(
 ) -> tuple[Burst, SourceMetadata]:
     """Read the burst; what was decided goes into the report."""
     start = time.perf_counter()
-    keyframe = int(settings.keyframe) if settings.keyframe.isdigit() else settings.keyframe
+    keyframe = int(settings.keyframe) if settings.keyframe.isdecimal() else settings.keyframe
     loaded = read_burst(
         shots,
         keyframe=keyframe,
@@ -210,15 +216,21 @@ def pick_model(name: str, camera: Camera) -> str:
     return chosen
 
 
+def open_model(name: str, device: torch.device, scale: int) -> BurstMamba:
+    """The model, if it can enlarge that much."""
+    model = load_model(name, device)
+    if not 1 <= scale <= model.config.scale:
+        raise InputError(f"scale must be a whole number from 1 to {model.config.scale}, got {scale}.")
+    return model
+
+
 def plan(burst: Burst, settings: JobSettings, report: JobReport, progress: Progress) -> Restoration:
     """Choose model and device, align, lay out the windows."""
     device = pick_device(settings.device)
     name = pick_model(settings.model, burst.camera)
     start = time.perf_counter()
-    model = load_model(name, device)
+    model = open_model(name, device, settings.scale)
     report.seconds["model"] = time.perf_counter() - start
-    if not 1 <= settings.scale <= model.config.scale:
-        raise InputError(f"scale must be a whole number from 1 to {model.config.scale}, got {settings.scale}.")
     crop = None
     if settings.crop is not None:
         x, y, width, height = settings.crop

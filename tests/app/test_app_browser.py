@@ -159,6 +159,19 @@ def test_a_bad_upload_shows_a_sentence(page, tmp_path):
     assert page.locator("#run").is_disabled()
 
 
+def test_a_removed_file_is_forgotten(page, tmp_path):
+    """As the sentence about the odd file asks for."""
+    Image.new("RGB", (24, 16)).save(tmp_path / "odd.png")
+    page.set_input_files("#drop input[type=file]", [*map(str, sorted(EXAMPLE.glob("*.png"))[:2]), tmp_path / "odd.png"])
+    page.wait_for_function("document.querySelector('#status').innerText.includes('odd.png is 24×16')")
+    page.get_by_role("button", name="Remove this file").nth(2).click()
+    page.wait_for_function("document.querySelector('#status').innerText.includes('2 of 2 frame(s)')")
+    assert page.locator("#run").is_enabled()
+    page.get_by_role("button", name="Example: nuthatch").click()
+    page.wait_for_function("document.querySelector('#status').innerText.includes('14 of 14 frame(s)')")
+    assert page.get_by_role("button", name="Remove this file").count() == 0, "files that are not used are listed"
+
+
 def test_a_phone_sees_one_column(browser, address):
     context = browser.new_context(viewport={"width": 390, "height": 844}, is_mobile=True)
     phone = context.new_page()

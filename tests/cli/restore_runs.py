@@ -47,14 +47,16 @@ def write_burst(
 
 
 def command(
-    *arguments: object, limit_bytes: int | None = None, timeout: float = 240
+    *arguments: object, limit_bytes: int | None = None, encoding: str = "utf-8"
 ) -> subprocess.CompletedProcess[str]:
     """Run `burstmamba ARGUMENTS` in a process of its own."""
     call = [sys.executable, "-m", "burstmamba", *map(str, arguments)]
-    environment = os.environ | {"OMP_NUM_THREADS": "1", "COLUMNS": "200", "PYTHONIOENCODING": "utf-8"}
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "COLUMNS": "200", "PYTHONIOENCODING": encoding}
     if limit_bytes is not None:
         call = ["bash", "-c", f'ulimit -f {limit_bytes // 1024}; exec "$@"', "_", *call]
-    return subprocess.run(call, capture_output=True, text=True, timeout=240, env=environment, check=False)
+    return subprocess.run(
+        call, capture_output=True, text=True, encoding=encoding, timeout=240, env=environment, check=False
+    )
 
 
 def write_dng_burst(folder: Path, cfa: str = "RGGB", count: int = 2) -> Path:

@@ -61,6 +61,13 @@ def test_an_unwritable_output(shelf, tiny):
     assert done.stderr == f"error: {reason}\n"
 
 
+def test_a_screen_without_the_letters_of_a_name(tiny, tmp_path):
+    Image.fromarray(scene()).save(tmp_path / "東京.jpg")
+    done = command("restore", tmp_path / "東京.jpg", "-o", tmp_path / "out.png", "--model", tiny, encoding="latin-1")
+    assert done.returncode == 0, done.stderr
+    assert "keyframe ??.jpg (the first frame)" in done.stdout and "? 384×320" in done.stdout
+
+
 def unusual(name, path):
     """Write an unusual picture."""
     pixels = scene(40, 48)

@@ -157,6 +157,17 @@ def test_what_a_format_cannot_hold_is_refused_before_the_network(interpolation, 
     assert run_job(tmp_path / "strip.png", None).size == (20000, 12)
 
 
+@pytest.mark.parametrize(("height", "width"), [(1, 1), (2, 2), (3, 500), (500, 3), (9, 13)])
+def test_bursts_of_tiny_and_narrow_frames(interpolation, tmp_path, capfd, height, width):
+    whole = scene(512, 512)
+    for i in range(3):
+        Image.fromarray(whole[i : i + height, 2 * i : 2 * i + width]).save(tmp_path / f"{i}.png")
+    report = run_job(tmp_path, tmp_path / "out.png")
+    assert report.size == picture(tmp_path / "out.png").shape[1::-1] == (4 * width, 4 * height)
+    assert report.frames[0]["kept"] and len(report.frames) == 3
+    assert capfd.readouterr() == ("", "")  # what is to be said is in the report
+
+
 def test_keyframe_and_burst_length(interpolation, burst):
     report = run_job(burst, None, JobSettings(keyframe="2", burst_length=2))
     assert report.keyframe == "shot 2.png" and report.keyframe_reason == "as asked for"

@@ -48,6 +48,7 @@ def shelf(tmp_path_factory):
     root = tmp_path_factory.mktemp("shelf")
     (root / "empty").mkdir()
     Image.fromarray(scene()).save(root / "good.jpg")
+    Image.new("RGB", (4200, 2)).save(root / "wide.png")
     write_burst(root / "burst")
     return root
 
@@ -60,6 +61,8 @@ MISTAKES = {
     "unknown ending": ("good.jpg -o out.xyz", "out.xyz must end in one of"),
     "no model": ("good.jpg -o out.png --model nonsense", "no model 'nonsense'"),
     "crop": ("good.jpg -o out.png --crop 1,2,3", "crop must be X,Y,W,H in frame pixels"),
+    "crop in no numbers": ("good.jpg -o out.png --crop 1,2,3,²", "crop must be X,Y,W,H in frame pixels"),
+    "keyframe": ("good.jpg -o out.png --keyframe ²", "keyframe must be first, sharpest, a position or one of"),
     "crop outside": ("good.jpg -o out.png --crop 90,0,20,20", "must lie inside the 96×80 frames"),
     "device": ("good.jpg -o out.png --device warp", "device must be auto, cpu, cuda or cuda:N, got 'warp'."),
     "estimator": (
@@ -70,6 +73,12 @@ MISTAKES = {
     "tile": ("good.jpg -o out.png --tile 10", "tile must be at least 48 pixels"),
     "linear": ("good.jpg -o out.png --linear", "these frames are developed RGB"),
     "dng": ("good.jpg -o out.dng", "DNG holds linear RAW colours and these frames are developed RGB"),
+    "dry run of a dng": ("good.jpg -o out.dng --dry-run", "DNG holds linear RAW colours"),
+    "dry run of a large webp": ("wide.png -o out.webp --dry-run", "WEBP holds at most 16383 pixels a side"),
+    "output is a folder": ("good.jpg -o empty", "empty is a folder; name a file in it."),
+    "compared in a dng": ("good.jpg -o out.png --compare both.dng", "a comparison is developed; name it .png or .jpg."),
+    "workers for one": ("good.jpg -o out.png --workers 2", "--format, --workers and --ray belong to --each DIR"),
+    "format for one": ("good.jpg -o out.png --format jpg", "--format, --workers and --ray belong to --each DIR"),
     "both": ("good.jpg --each empty -o out", "and not both."),
     "each of nothing": ("--each empty -o out", "expected at least one burst."),
     "each of no folder": ("--each good.jpg -o out", "is not a folder; expected a folder of bursts."),
@@ -78,6 +87,10 @@ MISTAKES = {
     "compared onto itself": ("good.jpg -o out.png --compare ./out.png", "cannot be the picture and the comparison"),
     "dry run onto a file": ("good.jpg -o good.jpg --dry-run", "good.jpg exists already"),
     "each in no format": ("--each burst -o out --format gif", "the format must be one of png, tif, tiff, jpg"),
+    "each in too many bits": ("--each burst -o out --format jpg --bits 16", "JPEG holds 8-bit samples, 16 were asked"),
+    "each by no model": ("--each burst -o out --model nonsense", "no model 'nonsense'"),
+    "each too large": ("--each burst -o out --scale 9", "scale must be a whole number from 1 to 4, got 9."),
+    "each on no device": ("--each burst -o out --device warp", "device must be auto, cpu, cuda or cuda:N, got 'warp'."),
     "no workers": ("--each burst -o out --workers 0", "workers must be at least 1, got 0."),
 }
 
@@ -127,6 +140,38 @@ def test_ctrl_c_leaves_no_partial_file(tiny, tmp_path):
     assert process.returncode == 130, errors
     assert errors == "interrupted\n"
     assert [path.name for path in tmp_path.iterdir()] == ["large"]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs POSIX signals")
+@pytest.mark.slow
+def test_ctrl_c_stops_the_workers(tiny, tmp_path):
+    """What runs is stopped as well, and what was handed to the workers is not begun."""
+    for i in range(12):
+        write_burst(tmp_path / "bursts" / str(i), count=3, height=160, width=160, seed=i)
+    call = [sys.executable, "-u", "-m", "burstmamba", "restore", "--each", str(tmp_path / "bursts"), "--workers", "2"]
+    process = subprocess.Popen(
+        [*call, "-o", str(tmp_path / "out"), "--model", str(tiny)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline().startswith("[1/12] ")
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=120)
+    assert process.returncode == 130 and errors == "interrupted\n"
+    names = [path.name for path in (tmp_path / "out").iterdir()]
+    assert len(names) <= 4 and all(name.endswith(".png") for name in names), names  # two were being saved at most
+
+
+def test_a_dry_run_of_each_needs_no_output(tmp_path, monkeypatch, capsys):
+    write_burst(tmp_path / "one", count=2)
+    monkeypatch.chdir(tmp_path / "one")
+    monkeypatch.setattr(sys, "argv", ["burstmamba", "restore", "--each", "..", "--dry-run"])
+    with pytest.raises(SystemExit) as stopped:
+        main()
+    assert stopped.value.code == 0 and capsys.readouterr().out == "one: 2 file(s)\n"
 
 
 def test_each_goes_on_past_bad_bursts_and_resumes(tiny, tmp_path):

@@ -82,6 +82,42 @@ def test_conversions_are_said(tmp_path, photo):
     assert np.abs(read_rgb(tmp_path / "cmyk.jpg").pixels.astype(int) - photo()).mean() < 6
 
 
+def test_colours_of_a_tiff_are_those_meant(tmp_path, photo):
+    picture, path = photo(), tmp_path / "a.tif"
+    tifffile.imwrite(path, 255 - picture[..., 0], photometric="miniswhite")
+    np.testing.assert_array_equal(read_rgb(path).pixels[..., 1], picture[..., 0])
+    deep = sixteen_bits(picture)
+    tifffile.imwrite(path, 65535 - deep[..., 0], photometric="miniswhite")
+    np.testing.assert_array_equal(read_rgb(path).pixels[..., 1], deep[..., 0])
+    Image.fromarray(picture).convert("LAB").save(path)
+    assert read_rgb(path).notes == ("LAB converted to sRGB",)
+    smooth = np.full((24, 32, 3), (180, 90, 60), np.uint8)
+    Image.fromarray(smooth).convert("LAB").save(path)
+    assert np.abs(read_rgb(path).pixels.astype(int) - smooth).max() <= 4
+    Image.fromarray(picture).convert("1").save(path)
+    assert read_rgb(path).notes == ("black and white turned into RGB",)
+    tifffile.imwrite(path, np.concatenate((65535 - deep, 0 * deep[..., :1]), 2), photometric="separated")
+    with pytest.raises(InputError, match=r"a\.tif holds 16-bit SEPARATED colours; save it as 8- or 16-bit RGB"):
+        read_rgb(path)
+    tifffile.imwrite(path, picture, photometric="rgb", bigtiff=True)
+    np.testing.assert_array_equal(read_rgb(path).pixels, picture)
+    assert peek_rgb(path)[0] == (24, 32)
+
+
+@pytest.mark.parametrize("orientation", range(1, 9))
+@pytest.mark.parametrize("mode", ["CMYK", "P"])
+def test_a_tiff_that_pillow_decodes_is_turned_once(tmp_path, mode, orientation):
+    scene = np.zeros((16, 32, 3), np.uint8)
+    scene[:8, :16], scene[8:] = (255, 0, 0), (0, 255, 0)
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    Image.fromarray(scene).save(tmp_path / "rgb.tif", exif=exif)
+    Image.fromarray(scene).convert(mode, palette=Image.Palette.ADAPTIVE).save(tmp_path / "a.tif", exif=exif)
+    frame, expected = read_rgb(tmp_path / "a.tif"), read_rgb(tmp_path / "rgb.tif")
+    assert peek_rgb(tmp_path / "a.tif")[0] == frame.size == expected.size
+    np.testing.assert_array_equal(frame.pixels, expected.pixels)
+
+
 @pytest.mark.parametrize("name", ["a.png", "alpha.png", "deep.png", "a.tif"])
 def test_a_grey_profile_does_not_describe_rgb(tmp_path, photo, name):
     grey, profile = photo()[..., 0], b"a profile of greys" * 20
@@ -227,11 +263,12 @@ def test_heic(tmp_path, photo):
     assert frame.metadata.exif is not None and b"Testcam" in frame.metadata.exif
 
 
-def test_heic_says_what_to_install(tmp_path, monkeypatch):
+@pytest.mark.parametrize("name", ["a.heic", "a.jpg"])  # phones call them so, too
+def test_heic_says_what_to_install(tmp_path, monkeypatch, name):
     monkeypatch.setitem(sys.modules, "pillow_heif", None)
-    (tmp_path / "a.heic").write_bytes(b"\0\0\0\x18ftypheic")
-    with pytest.raises(InputError, match=r"a\.heic is HEIC, which needs pillow-heif: pip install 'burstmamba\[heif\]'"):
-        load_burst(tmp_path / "a.heic")
+    (tmp_path / name).write_bytes(b"\0\0\0\x18ftypheic")
+    with pytest.raises(InputError, match=rf"{name} is HEIC, which needs pillow-heif: pip install 'burstmamba\[heif\]'"):
+        load_burst(tmp_path / name)
 
 
 @pytest.mark.parametrize("name", ["a.png", "deep.png", "a.tif", "deep.tif", "a.jpg", "a.webp", "a.avif"])

@@ -196,11 +196,15 @@ def test_errors(tmp_path, image):
         save_image(tmp_path / "a.xyz", image)
     with pytest.raises(InputError, match=r"JPEG holds 8-bit samples, 16 were asked for; 16 bits go into \.png, \.tif"):
         save_image(tmp_path / "a.jpg", image, bits=16)
+    with pytest.raises(InputError, match="PNG holds 8- or 16-bit samples, 12 were asked for; ask for 8 or 16"):
+        save_image(tmp_path / "a.png", image, bits=12)
     with pytest.raises(InputError, match="the folder .*nowhere does not exist; create it first"):
         save_image(tmp_path / "nowhere" / "a.png", image)
     with pytest.raises(InputError, match="is a folder; name a file in it"):
         (tmp_path / "dir.png").mkdir()
         save_image(tmp_path / "dir.png", image)
+    with pytest.raises(InputError, match="is a folder; name a file in it"):
+        save_image(tmp_path, image)
     with pytest.raises(InputError, match="a linear DNG holds linear camera colours, so it needs a RAW burst"):
         save_image(tmp_path / "a.dng", image)
     with pytest.raises(InputError, match=r"image must be a floating-point tensor \(3, h, w\)"):
