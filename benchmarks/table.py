@@ -48,6 +48,8 @@ def scan(case: str) -> Callable[[dict], Cells | None]:
         found = [
             ratio(rows[name][kind], ours[kind], words) for name, words in peers.items() if kind in rows.get(name, {})
         ]
+        if compiled := rows.get("reference, compiled"):
+            found.append(ratio(compiled["forward"], ours["forward"], "the loop compiled, in the forward"))
         return milliseconds(ours[kind]), ", ".join(found)
 
     return cells
