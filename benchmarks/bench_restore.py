@@ -18,6 +18,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from math import ceil
 from pathlib import Path
 
 import cv2
@@ -31,9 +32,9 @@ from burstmamba.checkpoint import load_model, write_atomically
 from burstmamba.model.burstmamba import BurstMamba
 from burstmamba.model.config import PRESETS, ModelConfig, preset
 from burstmamba.restoration.job import JobSettings, pick_device, run_job
-from burstmamba.restoration.runner import CPU_BUDGET
+from burstmamba.restoration.runner import Footprint
 
-BLOCK = 2**26
+BLOCK = 2**24
 """Bytes of a tensor in a window of the light network, more or less."""
 
 
@@ -47,7 +48,9 @@ class StandIn(nn.Module):
         """(1, l, 3, h, w) → (1, 3, 4h, 4w)."""
         if self.heavy:
             self.heavy -= 1
-            [torch.ones(BLOCK, dtype=torch.uint8) for _ in range(CPU_BUDGET // BLOCK)]
+            _, length, _, h, w = frames.shape
+            taken = Footprint().bytes_per_pixel(self.config, length, frames.device) * h * w
+            [torch.ones(BLOCK, dtype=torch.uint8) for _ in range(ceil(taken / BLOCK))]
         return nn.functional.interpolate(frames[:, 0], scale_factor=4, mode="bicubic")
 
 

@@ -182,6 +182,6 @@ def batch_size(model: BurstMamba | None, shape: torch.Size | tuple[int, ...], de
     if model is None:
         return LARGEST_BATCH
     where = torch.device(device) if device else next(model.parameters()).device
-    needed = Footprint().bytes_per_pixel(model.config, shape[1]) * shape[-2] * shape[-1]
+    needed = Footprint().bytes_per_pixel(model.config, shape[1], where) * shape[-2] * shape[-1]
     fitting = int(free_memory(where) * 0.6 / needed)
     return min(LARGEST_BATCH if where.type == "cuda" else 1, fitting)

@@ -5,11 +5,14 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from burstmamba.correspondence.field import Correspondence, pixel_grid
+from burstmamba.correspondence.field import Correspondence, pixel_grid, sample_at
 from burstmamba.kernels.normalization import normalize
 from burstmamba.model.config import ModelConfig
 from burstmamba.model.s6 import S6
-from burstmamba.model.wavelet import dtcwt, project_subbands, resize_twice
+from burstmamba.model.wavelet import project_subbands, resize_twice
+
+CACHED = 10_000
+"""Tokens of a burst whose intermediate results stay in a CPU's cache."""
 
 
 class WaveletCondition(nn.Module):
@@ -27,11 +30,14 @@ class WaveletCondition(nn.Module):
         The 1×1 projection commutes with the resize, so it runs at half resolution: the same ψ for less.
         """
         h, w = features.shape[1:3]
-        if features.is_cuda:
-            half = project_subbands(features, self.project.weight, self.project.bias)
-        else:
-            half = self.project(dtcwt(features))
-        return resize_twice(half)[:, :h, :w]
+        parts = features.split(at_a_time(features, h * w))
+        half = [project_subbands(part, self.project.weight, self.project.bias) for part in parts]
+        return resize_twice(torch.cat(half))[:, :h, :w]
+
+
+def at_a_time(tokens: Tensor, size: int) -> int:
+    """How many parts of `size` tokens are worked on at once: all on a GPU, what a cache holds on a CPU."""
+    return tokens.numel() if tokens.is_cuda else max(1, CACHED // size)
 
 
 def sampling_phase(displacement: Tensor, periods: tuple[int, ...]) -> Tensor:
@@ -72,20 +78,36 @@ class GatherAggregateScatter(nn.Module):
         Returns:
             (b, l, h, w, c), to be added to `features`.
         """
-        b, l, _, _, c = features.shape
+        b, l, h, w, _ = features.shape
         tokens = normalize(features, self.norm)
-        psi = None
         if self.psi is not None:
             psi = self.psi(features.flatten(0, 1)).unflatten(0, (b, l))
             tokens = torch.cat((tokens.to(psi.dtype), psi), dim=-1)  # sampled together: one pass over the maps
-        gathered = correspondence.gather(tokens.movedim(-1, 2)).movedim(2, -1)
-        if psi is not None:
-            gathered, psi = gathered[..., :c], gathered[..., c:]
+        rows = at_a_time(features, l * w)
+        messages = [self.exchange(tokens, correspondence, first, min(first + rows, h)) for first in range(0, h, rows)]
+        return correspondence.scatter(torch.cat(messages, dim=2).movedim(-1, 2)).movedim(2, -1)
+
+    def exchange(self, tokens: Tensor, correspondence: Correspondence, first: int, last: int) -> Tensor:
+        """Gather and aggregate: messages (b, l, last - first, w, c) for some of the keyframe's rows, in its view.
+
+        Args:
+            tokens: (b, l, h, w, c + p), normalised, and ψ, if any; in native views.
+            correspondence: of the whole picture.
+            first: the first row.
+            last: the row after the last one.
+        """
+        place = correspondence.to_frame[..., first:last, :]
+        if first:
+            place = place + place.new_tensor((0.0, first))[:, None, None]  # sampling counts from the first row
+        gathered = sample_at(tokens.flatten(0, 1).permute(0, 3, 1, 2), place.flatten(0, 1))
+        gathered = gathered.permute(0, 2, 3, 1).unflatten(0, tokens.shape[:2])
+        psi = None
+        if self.psi is not None:
+            gathered, psi = gathered.tensor_split((self.norm.weight.shape[0],), dim=-1)
         weight = None
         if self.use_confidence and correspondence.confidence is not None:
-            weight = correspondence.confidence[:, :, 0]
+            weight = correspondence.confidence[:, :, 0, first:last]
         if self.phase_periods:
-            phase = sampling_phase(correspondence.to_frame, self.phase_periods).movedim(2, -1)
+            phase = sampling_phase(place, self.phase_periods).movedim(2, -1)
             gathered = torch.cat((gathered, phase.to(gathered.dtype)), dim=-1)
-        messages = self.s6(gathered, psi, weight)
-        return correspondence.scatter(messages.movedim(-1, 2)).movedim(2, -1)
+        return self.s6(gathered, psi, weight)

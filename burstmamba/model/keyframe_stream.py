@@ -109,7 +109,8 @@ class SelectiveScan2d(nn.Module):
         x = F.silu(convolve(self.depthwise, x))
         A, weight = self.folded or self.fold(x.is_cuda)
         delta, B, C = (tensor[:, None] for tensor in self.select(x, weight))
-        y = selective_scan(x[:, None], delta, A, B, C, self.D, self.delta_bias, paths=PATHS)[:, 0]
+        narrow = self.delta_weight if weight is None else None
+        y = selective_scan(x[:, None], delta, A, B, C, self.D, self.delta_bias, paths=PATHS, delta_weight=narrow)[:, 0]
         return project(normalize(y, self.norm, gate=z), self.out_proj.weight, self.channels)
 
     def fold(self, gpu: bool) -> tuple[Tensor, Tensor | None]:
@@ -124,15 +125,16 @@ class SelectiveScan2d(nn.Module):
             weight = torch.cat((self.delta_weight @ self.condition[:, :rank], self.condition[:, rank:]), dim=1)
         return A, weight.flatten(0, 1)
 
-    def select(self, x: Tensor, weight: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
-        """Δ (b, k, h, w, d) before softplus, B and C (b, k, h, w, n) of tokens (b, h, w, d)."""
-        k, d, n = len(PATHS), x.shape[-1], self.splits[1]
-        matrix = self.condition.flatten(0, 1) if weight is None else weight
-        selection = F.linear(x, matrix).unflatten(-1, (k, -1)).permute(0, 3, 1, 2, 4)
+    def select(self, x: Tensor, weight: Tensor | None) -> tuple[Tensor, ...]:
+        """Δ (b, k, h, w, d) before softplus, B and C (b, k, h, w, n) of tokens (b, h, w, d).
+
+        Without the composed matrix, Δ is as narrow as its rank: the scan widens it.
+        """
+        matrix, splits = self.condition.flatten(0, 1), self.splits
         if weight is not None:
-            return selection.split((d, n, n), dim=-1)  # pyright: ignore[reportReturnType] (three parts)
-        low, B, C = selection.split(self.splits, dim=-1)
-        return torch.einsum("bkhwr,kdr->bkhwd", low, self.delta_weight), B, C
+            matrix, splits = weight, (x.shape[-1], *self.splits[1:])
+        selection = F.linear(x, matrix).unflatten(-1, (len(PATHS), -1)).permute(0, 3, 1, 2, 4)
+        return selection.split(splits, dim=-1)
 
 
 class ChannelAttention(nn.Module):

@@ -41,19 +41,16 @@ def dtcwt(tokens: Tensor) -> Tensor:
 
 
 def project_subbands(tokens: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    """`F.linear(dtcwt(tokens), weight, bias)` in matrix products alone, which a GPU does far better than slices.
+    """`F.linear(dtcwt(tokens), weight, bias)` in matrix products alone, which are done far better than slices.
 
     The filters' rows are sorted into even and odd ones, and the sums that make complex numbers of quads, being linear,
     are applied to the weight instead.
     """
     tokens = _made_even(tokens)
     n, h, w, c = tokens.shape
-    across = torch.matmul(
-        _quad_matrix(w, tokens.dtype, tokens.device), tokens
-    )  # (n, h, w/2 · 4, c): band and parity of every column
-    down = torch.matmul(_quad_matrix(h, tokens.dtype, tokens.device), across.flatten(2)).view(
-        n, h // 2, 4, w // 2, 4, c
-    )
+    across = _filtered(_quad_matrix(w, tokens.dtype, tokens.device), tokens)  # band and parity of every column
+    down = _filtered(_quad_matrix(h, tokens.dtype, tokens.device), across.flatten(2))
+    down = down.view(n, h // 2, 4, w // 2, 4, c)
     quads = down.transpose(2, 3).reshape(n, h // 2, w // 2, 16 * c)
     return F.linear(quads, quad_weight(weight).to(quads.dtype), bias)
 
@@ -104,23 +101,22 @@ def _quads_to_complex(band: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
 def _split_bands(tokens: Tensor, axis: int) -> Tensor:
     """Filter tokens (n, h, w, c) along axis 1 or 2; an axis (low, high) is put before the filtered one."""
     size = tokens.shape[axis]
-    filters = torch.stack([_filter_matrix(taps, size, tokens.dtype, tokens.device) for taps in (LOW, HIGH)])
+    filters = torch.cat([_filter_matrix(taps, size, tokens.dtype, tokens.device) for taps in (LOW, HIGH)])
+    if axis == 2:
+        return torch.matmul(filters, tokens).unflatten(2, (2, size))
+    return torch.matmul(filters, tokens.flatten(2)).view(len(tokens), 2, size, *tokens.shape[2:])
+
+
+def _filtered(matrix: Tensor, tokens: Tensor) -> Tensor:
+    """Rows (2·size, size) of both filters times tokens (..., size, c)."""
+    size = tokens.shape[-2]
     if size <= MATRIX_UP_TO or tokens.is_cuda:
-        return _multiply(filters, tokens, axis)
+        return torch.matmul(matrix, tokens)
     reach, parts = len(HIGH) // 2, []
     for first in range(0, size, PART):
-        last, seen = min(first + PART, size), slice(max(first - reach, 0), first + PART + reach)
-        taken = tokens[:, seen] if axis == 1 else tokens[:, :, seen]
-        parts.append(_multiply(filters[:, first:last, seen], taken, axis))
-    return torch.cat(parts, dim=axis + 1)
-
-
-def _multiply(filters: Tensor, tokens: Tensor, axis: int) -> Tensor:
-    """Two filters (2, size, taken) of the samples along an axis of tokens (n, h, w, c)."""
-    size = filters.shape[1:2]
-    if axis == 2:
-        return torch.matmul(filters.flatten(0, 1), tokens).unflatten(2, (2, *size))
-    return torch.matmul(filters.flatten(0, 1), tokens.flatten(2)).view(len(tokens), 2, *size, *tokens.shape[2:])
+        seen = slice(max(first - reach, 0), first + PART + reach)
+        parts.append(torch.matmul(matrix[2 * first : 2 * (first + PART), seen], tokens[..., seen, :]))
+    return torch.cat(parts, dim=-2)
 
 
 def _symmetric_index(position: Tensor, size: int) -> Tensor:

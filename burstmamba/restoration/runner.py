@@ -18,11 +18,10 @@ from burstmamba.model.config import ModelConfig
 from burstmamba.model.keyframe_stream import PaddedConvolution, SelectiveScan2d, channels_last, fill_up
 from burstmamba.restoration.tiles import SMALLEST_TILE
 
-LARGEST_TILE = {"cpu": 256, "cuda": 512}
+LARGEST_TILE = {"cpu": 192, "cuda": 512}
+"""Side in LR pixels of the largest windows; on a CPU larger ones are no faster."""
 TRIAL = {"cpu": 64, "cuda": 192}
 """Side in LR pixels of the window on which the time is estimated."""
-CPU_BUDGET = 1536 * 2**20
-"""Bytes a window may use on a CPU even when more are free: larger windows are no faster there."""
 
 
 class Runner:
@@ -150,13 +149,16 @@ class Footprint:
     keyframe: float = 30.0
     """Per keyframe channel, beside the burst stream."""
     burst: float = 34.0
-    """Per burst channel and frame."""
+    """Per burst channel and frame on a GPU."""
+    burst_by_rows: float = 8.0
+    """The same on a CPU, where frames exchange messages a few rows at a time."""
     head: float = 144.0
     """Per upsampler channel, when the streams are done."""
 
-    def bytes_per_pixel(self, config: ModelConfig, length: int) -> float:
+    def bytes_per_pixel(self, config: ModelConfig, length: int, device: torch.device) -> float:
         """Peak bytes for each LR pixel of a window of `length` frames, float32."""
-        burst = self.burst * config.burst_channels * length if length > 1 else 0.0
+        each = self.burst_by_rows if device.type == "cpu" else self.burst
+        burst = each * config.burst_channels * length if length > 1 else 0.0
         return 4 * max(self.keyframe * config.channels + burst, self.head * config.head_channels)
 
 
@@ -177,10 +179,7 @@ def free_memory(device: torch.device) -> int:
 
 def fitting_tile(config: ModelConfig, length: int, device: torch.device) -> int:
     """The side in LR pixels of the largest window that fits in half of the free memory."""
-    budget = free_memory(device) // 2
-    if device.type == "cpu":
-        budget = min(budget, CPU_BUDGET)
-    side = isqrt(int(budget / Footprint().bytes_per_pixel(config, length)))
+    side = isqrt(int(free_memory(device) / 2 / Footprint().bytes_per_pixel(config, length, device)))
     largest = LARGEST_TILE.get(device.type, LARGEST_TILE["cpu"])
     return max(SMALLEST_TILE, min(largest, side - side % 2))
 

@@ -80,6 +80,26 @@ def test_weight_zero_leaves_the_state_untouched(lanes):
     assert torch.equal(full, without)
 
 
+@pytest.mark.parametrize("rank", [1, 3, 6])
+@pytest.mark.parametrize("scan", [SMALL[3], Scan(7, 9, d=37, n=16, paths=("columns", "rows reversed"))], ids=str)
+def test_projection_of_delta_inside_the_scan(scan, rank, lanes):
+    """Without gradients it never lies in memory; values are those of the product, and so are the gradients."""
+    (x, delta, *others), weight = make_inputs(scan)
+    delta, delta_weight = delta[..., :rank], torch.randn(len(scan.paths), x.shape[-1], rank) / rank
+    whole = torch.einsum("bpkijr,kdr->bpkijd", delta, delta_weight)
+    expected = selective_scan(x, whole, *others, paths=scan.paths, weight=weight, backend="reference")
+    arguments = {"paths": scan.paths, "weight": weight, "backend": "cpp"}
+    with torch.no_grad(), torch.utils.flop_counter.FlopCounterMode(display=False) as counter:
+        found = selective_scan(x, delta, *others, delta_weight=delta_weight, **arguments)
+    assert torch.allclose(found, expected, rtol=2e-5, atol=2e-5 * expected.abs().max().item())
+    assert counter.get_total_flops() == whole.numel() * (2 * rank + 9 * scan.n + 1)
+    leaf = delta_weight.requires_grad_()
+    (gradient,) = torch.autograd.grad(selective_scan(x, delta, *others, delta_weight=leaf, **arguments).sum(), leaf)
+    whole = torch.einsum("bpkijr,kdr->bpkijd", delta, leaf)
+    (same,) = torch.autograd.grad(selective_scan(x, whole, *others, **arguments).sum(), leaf)
+    assert torch.equal(gradient, same)
+
+
 def test_no_sequences_have_gradients_of_zero():
     inputs, _ = make_inputs(Scan(3, d=20, n=8))
     empty = [tensor[:0] if tensor.ndim > 4 else tensor for tensor in inputs]
@@ -103,6 +123,9 @@ def test_operator_is_known_to_pytorch():
     inputs, weight = make_inputs(SMALL[3])
     leaves = [tensor.detach().requires_grad_() for tensor in inputs]
     torch.library.opcheck(torch.ops.burstmamba.scan_cpu.default, (*leaves, weight, [0, 2]))
+    x, delta, *others = inputs
+    narrow = (x, delta[..., :2], torch.randn(2, x.shape[-1], 2), *others)
+    torch.library.opcheck(torch.ops.burstmamba.scan_narrow_cpu.default, (*narrow, weight, [0, 2]))
 
 
 @pytest.mark.parametrize("mode", [torch.enable_grad, torch.no_grad, torch.inference_mode])

@@ -100,6 +100,9 @@ def test_selection_and_errors():
         selective_scan(**inputs, paths=PATHS, backend="cuda")
     with pytest.raises(InputError, match=r"scan argument B must be \(1, 2, 4, 3, 2, 2\)"):
         selective_scan(**{**inputs, "B": inputs["B"][..., :1]}, paths=PATHS)
+    narrow = {**inputs, "delta": inputs["delta"][..., :1]}
+    with pytest.raises(InputError, match=r"scan argument delta_weight must be \(4, 3, 1\)"):
+        selective_scan(**narrow, delta_weight=torch.zeros(4, 2, 1), paths=PATHS)
     with pytest.raises(InputError, match="paths must be one to 8 of rows"):
         selective_scan(**inputs, paths=("diagonal",) * 4)
     with pytest.raises(InputError, match="paths must be one to 8 of rows"):

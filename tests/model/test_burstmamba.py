@@ -5,7 +5,7 @@ import torch
 import torch.nn.functional as F
 
 from burstmamba import Correspondence, InputError
-from burstmamba.model import keyframe_stream
+from burstmamba.model import gas, keyframe_stream
 from burstmamba.model.burstmamba import BurstMamba
 from burstmamba.model.config import PRESETS, ModelConfig, preset
 from burstmamba.model.gas import GatherAggregateScatter
@@ -215,6 +215,22 @@ def test_networks_of_any_width_are_filled_up(monkeypatch, channels, burst_channe
         expected = model(frames, maps)
         monkeypatch.setattr(keyframe_stream, "filled_up", lambda tensor: True)
         assert torch.allclose(model(frames, maps), expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("selectivity", ["wavelet", "content"])
+def test_rows_by_rows_changes_nothing(monkeypatch, selectivity):
+    """A CPU takes a few rows, or frames, at a time: same results, same gradients."""
+    model = build(replace(TINY, selectivity=selectivity))
+    frames, maps = torch.rand(2, 3, 3, 11, 14), random_maps(2, 3, 11, 14)
+    maps = replace(maps, confidence=torch.rand(2, 3, 1, 11, 14))
+    found = []
+    for tokens in (10**6, 3 * 14 * 4, 1):  # all at once, four rows, one row
+        monkeypatch.setattr(gas, "CACHED", tokens)
+        output = model(frames, maps)
+        found.append((output, *torch.autograd.grad(output.square().mean(), list(model.burst.parameters()))))
+    assert gas.at_a_time(frames, 3 * 14) == 1
+    for other in found[1:]:
+        assert all(torch.allclose(a, b, rtol=1e-4, atol=1e-6) for a, b in zip(other, found[0], strict=True))
 
 
 def test_freeze():

@@ -26,12 +26,14 @@ class Backend:
     scan: Callable[..., Tensor]
     unavailable: Callable[[Tensor], str | None]
     """The reason why this backend cannot take a tensor like this one; None when it can."""
+    narrow: Callable[..., Tensor] | None = None
+    """The scan with Δ's projection inside, where there is one; for results without gradients."""
 
 
 # Fastest first; the reference takes everything.
 BACKENDS: tuple[Backend, ...] = (
     Backend("triton", triton_backend.scan, triton_backend.unavailable),
-    Backend("cpp", cpu_backend.scan, cpu_backend.unavailable),
+    Backend("cpp", cpu_backend.scan, cpu_backend.unavailable, cpu_backend.scan_narrow),
     Backend("reference", selective_scan_reference, lambda x: None),
 )
 
@@ -47,6 +49,7 @@ def selective_scan(
     *,
     paths: tuple[str, ...],
     weight: Tensor | None = None,
+    delta_weight: Tensor | None = None,
     backend: str | None = None,
 ) -> Tensor:
     """Run the selective scan over a grid of tokens along k paths and sum the outputs in grid order.
@@ -64,13 +67,18 @@ def selective_scan(
         paths: k names out of `PATHS`: the order in which path k visits the grid.
         weight: (b, p, i, j) in [0, 1] or None; scales Δ, so that a token of weight 0 leaves the state untouched.
             No gradient flows to it.
+        delta_weight: (k, d, r); then `delta` is (b, p, k, i, j, r), and its product with this counts.
         backend: a name out of `BACKENDS`; None takes the fastest that can serve `x`.
 
     Returns:
         (b, p, i, j, d) in the dtype of x. The state is float32 whatever the dtype of the inputs.
     """
-    check_shapes(x, delta, A, B, C, D, delta_bias, paths, weight)
+    check_shapes(x, delta, A, B, C, D, delta_bias, paths, weight, delta_weight)
     chosen = select_backend(x, backend)
+    if delta_weight is not None:
+        if chosen.narrow and not torch.is_grad_enabled():
+            return chosen.narrow(x, delta, delta_weight, A, B, C, D, delta_bias, paths, weight)
+        delta = torch.einsum("bpkijr,kdr->bpkijd", delta, delta_weight)
     return chosen.scan(x, delta, A, B, C, D, delta_bias, paths, weight)
 
 
@@ -105,6 +113,7 @@ def check_shapes(
     delta_bias: Tensor,
     paths: tuple[str, ...],
     weight: Tensor | None,
+    delta_weight: Tensor | None,
 ) -> None:
     """Raise InputError when the shapes of a scan do not belong together."""
     if x.ndim != 5:
@@ -114,8 +123,9 @@ def check_shapes(
         raise InputError(f"scan paths must be one to {MOST_PATHS} of {', '.join(PATHS)}, got {paths}.")
     b, p, i, j, d = x.shape
     k, n = len(paths), A.shape[-1]
+    rank = d if delta_weight is None else delta_weight.shape[-1]
     expected = {
-        "delta": (delta, (b, p, k, i, j, d)),
+        "delta": (delta, (b, p, k, i, j, rank)),
         "A": (A, (k, d, n)),
         "B": (B, (b, p, k, i, j, n)),
         "C": (C, (b, p, k, i, j, n)),
@@ -124,6 +134,8 @@ def check_shapes(
     }
     if weight is not None:
         expected["weight"] = (weight, (b, p, i, j))
+    if delta_weight is not None:
+        expected["delta_weight"] = (delta_weight, (k, d, rank))
     for name, (tensor, shape) in expected.items():
         if tuple(tensor.shape) != shape:
             raise InputError(f"scan argument {name} must be {shape} for {k} path(s), got {tuple(tensor.shape)}.")

@@ -33,3 +33,10 @@ def scan(*args) -> Tensor:
     from burstmamba.kernels.selective_scan.cpu_op import selective_scan_cpu
 
     return selective_scan_cpu(*args)
+
+
+def scan_narrow(*args) -> Tensor:
+    """`selective_scan_narrow_cpu`, likewise."""
+    from burstmamba.kernels.selective_scan.cpu_op import selective_scan_narrow_cpu
+
+    return selective_scan_narrow_cpu(*args)

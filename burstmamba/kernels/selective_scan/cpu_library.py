@@ -19,8 +19,8 @@ STRIDES = {
     "dx_strides": 3,
     "ddelta_strides": 4,
 }
-SIZES = ("b", "p", "k", "rows", "columns", "d", "n", "threads", "lanes")
-TENSORS = ("x", "delta", "A", "B", "C", "D", "bias", "weight", "dy")
+SIZES = ("b", "p", "k", "rows", "columns", "d", "n", "rank", "threads", "lanes")
+TENSORS = ("x", "delta", "delta_weight", "A", "B", "C", "D", "bias", "weight", "dy")
 RESULTS = ("out", "dx", "ddelta", "dA", "dB", "dC", "dD", "dbias")
 
 

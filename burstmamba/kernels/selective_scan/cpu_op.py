@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.utils.flop_counter import register_flop_formula
 
 from burstmamba.kernels.selective_scan.cpu_library import Arguments, library
-from burstmamba.kernels.selective_scan.flops import scan_flops
+from burstmamba.kernels.selective_scan.flops import narrow_scan_flops, scan_flops
 from burstmamba.kernels.selective_scan.layout import CODES, empty_in_order, flat, strides
 
 LANES = 0
@@ -29,10 +29,30 @@ def selective_scan_cpu(
     weight: Tensor | None = None,
 ) -> Tensor:
     """See `burstmamba.kernels.selective_scan.selective_scan`; half-precision inputs are scanned as float32."""
-    codes = [CODES[path] for path in paths]
     floats = (tensor.float() for tensor in (x, delta, A, B, C, D, delta_bias))
-    weight = None if weight is None else weight.detach().float()
-    return torch.ops.burstmamba.scan_cpu(*floats, weight, codes).to(x.dtype)
+    return torch.ops.burstmamba.scan_cpu(*floats, *rest(weight, paths)).to(x.dtype)
+
+
+def selective_scan_narrow_cpu(
+    x: Tensor,
+    delta: Tensor,
+    delta_weight: Tensor,
+    A: Tensor,
+    B: Tensor,
+    C: Tensor,
+    D: Tensor,
+    delta_bias: Tensor,
+    paths: tuple[str, ...],
+    weight: Tensor | None = None,
+) -> Tensor:
+    """The same, with Δ's projection inside."""
+    floats = (tensor.float() for tensor in (x, delta, delta_weight, A, B, C, D, delta_bias))
+    return torch.ops.burstmamba.scan_narrow_cpu(*floats, *rest(weight, paths)).to(x.dtype)
+
+
+def rest(weight: Tensor | None, paths: tuple[str, ...]) -> tuple[Tensor | None, list[int]]:
+    """The operators' last arguments."""
+    return None if weight is None else weight.detach().float(), [CODES[path] for path in paths]
 
 
 def scan_cpu(
@@ -47,7 +67,31 @@ def scan_cpu(
     codes: Sequence[int],
 ) -> Tensor:
     """The scan itself, for float32 tensors on the CPU."""
+    return run_forward(x, *prepare(x, delta, A, B, C, D, delta_bias, weight, codes))
+
+
+def scan_narrow_cpu(
+    x: Tensor,
+    delta: Tensor,
+    delta_weight: Tensor,
+    A: Tensor,
+    B: Tensor,
+    C: Tensor,
+    D: Tensor,
+    delta_bias: Tensor,
+    weight: Tensor | None,
+    codes: Sequence[int],
+) -> Tensor:
+    """The scan with Δ's projection, whose result never lies in memory; forward only."""
     arguments, alive = prepare(x, delta, A, B, C, D, delta_bias, weight, codes)
+    by_rank = delta_weight.transpose(1, 2).contiguous()
+    arguments.rank = by_rank.shape[1]
+    arguments.point("delta_weight", by_rank)
+    return run_forward(x, arguments, [*alive, by_rank])
+
+
+def run_forward(x: Tensor, arguments: Arguments, alive: list[Tensor]) -> Tensor:
+    """Call the library; `alive` are the tensors that `arguments` points to."""
     out = empty_in_order(x)
     arguments.point("out", out, strides(out, 2))
     if out.numel():
@@ -60,10 +104,13 @@ def scan_cpu(
 OPERATORS = torch.library.Library("burstmamba", "FRAGMENT")
 OPERATORS.define("scan_cpu" + torch.library.infer_schema(scan_cpu, mutates_args=()))
 OPERATORS.impl("scan_cpu", scan_cpu, "CPU")
+OPERATORS.define("scan_narrow_cpu" + torch.library.infer_schema(scan_narrow_cpu, mutates_args=()))
+OPERATORS.impl("scan_narrow_cpu", scan_narrow_cpu, "CPU")
 
 
 @torch.library.register_fake("burstmamba::scan_cpu")
-def _(x, delta, A, B, C, D, delta_bias, weight, codes):
+@torch.library.register_fake("burstmamba::scan_narrow_cpu")
+def _(x, *_):
     return empty_in_order(x)
 
 
@@ -104,7 +151,7 @@ def prepare(x, delta, A, B, C, D, delta_bias, weight, codes) -> tuple[Arguments,
     """The C structure, and the tensors that must live as long as it is used."""
     b, p, rows, columns, d = x.shape
     arguments = Arguments(
-        b, p, len(codes), rows, columns, d, A.shape[-1], torch.get_num_threads(), LANES, (ctypes.c_int64 * 8)(*codes)
+        b, p, len(codes), rows, columns, d, A.shape[-1], 0, torch.get_num_threads(), LANES, (ctypes.c_int64 * 8)(*codes)
     )
     tensors = {"x": flat(x, 2), "delta": flat(delta, 3), "B": flat(B, 3), "C": flat(C, 3)}
     if weight is not None:
@@ -131,3 +178,4 @@ def gradients(ctx, dy: Tensor) -> tuple[Tensor | None, ...]:
 
 torch.library.register_autograd("burstmamba::scan_cpu", gradients, setup_context=remember)
 register_flop_formula(torch.ops.burstmamba.scan_cpu)(scan_flops)
+register_flop_formula(torch.ops.burstmamba.scan_narrow_cpu)(narrow_scan_flops)

@@ -2,8 +2,16 @@
 
 from __future__ import annotations
 
+from math import prod
+
 
 def scan_flops(x_shape, delta_shape, A_shape, *_, **__) -> int:
     """9·t·d·n + t·d for every path of every sequence; the arguments are the shapes of the operator's arguments."""
     b, p, k, i, j, d = delta_shape
     return b * p * k * i * j * d * (9 * A_shape[-1] + 1)
+
+
+def narrow_scan_flops(x_shape, delta_shape, weight_shape, A_shape, *_, **__) -> int:
+    """Of a scan with Δ's projection inside, which is counted like any product."""
+    whole = (*delta_shape[:-1], x_shape[-1])
+    return scan_flops(x_shape, whole, A_shape) + 2 * delta_shape[-1] * prod(whole)

@@ -20,14 +20,17 @@
 extern "C" {
 // Mirrors `Arguments` in cpu_library.py. Strides count floats; those of tensors are batch, pixel, (path,) token.
 struct ScanProblem {
-    int64_t b, p, k, rows, columns, d, n, threads, lanes;
+    int64_t b, p, k, rows, columns, d, n, rank, threads, lanes;
     int64_t codes[8];  // per path: bit 0 down the columns, bit 1 backwards
     int64_t x_strides[3], delta_strides[4], B_strides[4], C_strides[4], weight_strides[3], out_strides[3];
     int64_t dy_strides[3], dx_strides[3], ddelta_strides[4];
-    const float *x, *delta, *A, *B, *C, *D, *bias, *weight, *dy;
+    // Where rank is not 0, a token's delta has so many numbers, to be multiplied by delta_weight (k, rank, d); forward only.
+    const float *x, *delta, *delta_weight, *A, *B, *C, *D, *bias, *weight, *dy;
     float *out, *dx, *ddelta, *dA, *dB, *dC, *dD, *dbias;
 };
 }
+
+constexpr int HIGHEST_RANK = 16;  // mirrored in cpu_library.py
 
 template <typename T>
 struct Aligned {

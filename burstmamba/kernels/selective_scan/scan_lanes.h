@@ -108,8 +108,26 @@ struct Walk {
     }
     template <bool SLOPE>
     Step step(int64_t token, int64_t v, vf bias) const {
-        return softplus<SLOPE>(tokens(delta, q.delta_strides[3], token, v) + bias,
-                               weight ? weight[token * q.weight_strides[2]] : 1.0f);
+        return scaled<SLOPE>(token, tokens(delta, q.delta_strides[3], token, v) + bias);
+    }
+    template <bool SLOPE>
+    Step scaled(int64_t token, vf before) const {
+        return softplus<SLOPE>(before, weight ? weight[token * q.weight_strides[2]] : 1.0f);
+    }
+    // The columns of Δ's projection for these channels.
+    void load_projection(vf* columns, int64_t v) const {
+        for (int64_t r = 0; r < q.rank; r++)
+            columns[r] = load(q.delta_weight + (path * q.rank + r) * q.d + v * LANES, lanes(v));
+    }
+    // Δ before softplus, of a few tokens.
+    void project(vf* before, const vf* columns, const int64_t* order, int count, vf bias) const {
+        const int64_t rank = q.rank, stride = q.delta_strides[3];
+        for (int u = 0; u < count; u++) {
+            const float* row = delta + order[u] * stride;
+            vf sum = bias;
+            for (int64_t r = 0; r < rank; r++) sum += columns[r] * row[r];
+            before[u] = sum;
+        }
     }
     const float* B_at(int64_t token) const { return B + token * q.B_strides[3]; }
     const float* C_at(int64_t token) const { return C + token * q.C_strides[3]; }
@@ -142,7 +160,7 @@ static void forward(const ScanProblem& q, int64_t sequence, int64_t first, int64
     vf *A = memory.data(), *states = A + vectors * n;
     float* out = q.out + (sequence / q.p) * q.out_strides[0] + (sequence % q.p) * q.out_strides[1];
     int64_t order[TILE];
-    vf deltas[TILE], drivens[TILE], ys[TILE];
+    vf deltas[TILE], drivens[TILE], ys[TILE], columns[HIGHEST_RANK];
     for (int64_t k = 0; k < q.k; k++) {
         const Walk walk(q, sequence, k, first, last);
         walk.load_A(A);
@@ -157,9 +175,13 @@ static void forward(const ScanProblem& q, int64_t sequence, int64_t first, int64
                 vf* state = N ? std::copy(carried, carried + N, local) - N : carried;
                 const vf bias = walk.parameter(q.bias, v), skip = walk.skip(v);
                 // First all that a token needs but its state: these are independent of each other, and of far rows.
+                if (q.rank) {
+                    walk.load_projection(columns, v);
+                    walk.project(deltas, columns, order, count, bias);
+                }
                 for (int u = 0; u < count; u++) {
                     const vf x = walk.tokens(walk.x, q.x_strides[2], order[u], v);
-                    deltas[u] = walk.step<false>(order[u], v, bias).delta;
+                    deltas[u] = (q.rank ? walk.scaled<false>(order[u], deltas[u]) : walk.step<false>(order[u], v, bias)).delta;
                     drivens[u] = deltas[u] * x;
                     ys[u] = k ? load(out + order[u] * q.out_strides[2] + v * LANES, walk.lanes(v)) : skip * x;
                 }
@@ -168,7 +190,7 @@ static void forward(const ScanProblem& q, int64_t sequence, int64_t first, int64
                     const float *B = walk.B_at(order[u]), *C = walk.C_at(order[u]);
                     // The next vector's turn comes when these have arrived: its rows are too far apart to be guessed.
                     // Its last lane's line is fetched; the first lane's is this one or the one that this vector ends in.
-                    __builtin_prefetch(walk.delta + order[u] * q.delta_strides[3] + (v + 2) * LANES - 1);
+                    if (q.rank == 0) __builtin_prefetch(walk.delta + order[u] * q.delta_strides[3] + (v + 2) * LANES - 1);
                     __builtin_prefetch(walk.x + order[u] * q.x_strides[2] + (v + 2) * LANES - 1);
                     __builtin_prefetch(out + order[u] * q.out_strides[2] + (v + 2) * LANES - 1, 1);
                     vf y = ys[u], y2 = vf{};
