@@ -32,12 +32,17 @@ class WaveletCondition(nn.Module):
         h, w = features.shape[1:3]
         parts = features.split(at_a_time(features, h * w))
         half = [project_subbands(part, self.project.weight, self.project.bias) for part in parts]
-        return resize_twice(torch.cat(half))[:, :h, :w]
+        return resize_twice(joined(half, dim=0))[:, :h, :w]
 
 
 def at_a_time(tokens: Tensor, size: int) -> int:
     """How many parts of `size` tokens are worked on at once: all on a GPU, what a cache holds on a CPU."""
     return tokens.numel() if tokens.is_cuda else max(1, CACHED // size)
+
+
+def joined(parts: list[Tensor], dim: int) -> Tensor:
+    """The parts side by side; a single one is not copied."""
+    return parts[0] if len(parts) == 1 else torch.cat(parts, dim)
 
 
 def sampling_phase(displacement: Tensor, periods: tuple[int, ...]) -> Tensor:
@@ -85,7 +90,7 @@ class GatherAggregateScatter(nn.Module):
             tokens = torch.cat((tokens.to(psi.dtype), psi), dim=-1)  # sampled together: one pass over the maps
         rows = at_a_time(features, l * w)
         messages = [self.exchange(tokens, correspondence, first, min(first + rows, h)) for first in range(0, h, rows)]
-        return correspondence.scatter(torch.cat(messages, dim=2).movedim(-1, 2)).movedim(2, -1)
+        return correspondence.scatter(joined(messages, dim=2).movedim(-1, 2)).movedim(2, -1)
 
     def exchange(self, tokens: Tensor, correspondence: Correspondence, first: int, last: int) -> Tensor:
         """Gather and aggregate: messages (b, l, last - first, w, c) for some of the keyframe's rows, in its view.
