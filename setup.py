@@ -1,4 +1,4 @@
-"""Builds the CPU scan; the rest is in pyproject.toml. Without a C++ compiler the package installs all the same."""
+"""Builds the CPU kernels; the rest is in pyproject.toml. Without a C++ compiler the package installs all the same."""
 
 import os
 import tempfile
@@ -7,11 +7,11 @@ from pathlib import Path
 from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
 
-FOLDER = "burstmamba/kernels/selective_scan"
+FOLDER = "burstmamba/kernels/cpu"
 GNU_FLAGS = ["-O3", "-std=c++17", "-ffp-contract=fast", "-fvisibility=hidden", "-Wno-psabi"]
 
 
-class BuildScan(build_ext):
+class BuildKernels(build_ext):
     """Adds the flags that this compiler understands, OpenMP among them where it works.
 
     Builds in a folder of its own and puts the library into a checkout whole, so that two builds at once, or a build and
@@ -49,7 +49,7 @@ class BuildScan(build_ext):
                 objects = self.compiler.compile([str(source)], output_dir=folder, extra_postargs=[flag])
                 self.compiler.link_executable(objects, "try", output_dir=folder, extra_postargs=[flag])
             except Exception as reason:  # setuptools' compile and link errors share no public base class
-                self.announce(f"building the scan without {flag}: {reason}", level=3)
+                self.announce(f"building the kernels without {flag}: {reason}", level=3)
                 return False
         return True
 
@@ -61,12 +61,12 @@ class BuildScan(build_ext):
 setup(
     ext_modules=[
         Extension(
-            "burstmamba.kernels.selective_scan._scan_cpu",
-            sources=[f"{FOLDER}/scan_cpu.cpp"],
-            depends=[f"{FOLDER}/scan_lanes.h"],
+            "burstmamba.kernels.cpu._kernels_cpu",
+            sources=[f"{FOLDER}/kernels.cpp"],
+            depends=[f"{FOLDER}/{name}.h" for name in ("lanes", "rows_lanes", "scan_lanes")],
             language="c++",
             optional=True,
         )
     ],
-    cmdclass={"build_ext": BuildScan},
+    cmdclass={"build_ext": BuildKernels},
 )

@@ -47,7 +47,8 @@ def examine() -> dict[str, dict[str, str]]:
 
     from burstmamba import __version__
     from burstmamba.checkpoint import WEIGHTS, shipped_models
-    from burstmamba.kernels.selective_scan import BACKENDS, cpu_backend, cpu_library
+    from burstmamba.kernels.cpu.library import abilities
+    from burstmamba.kernels.selective_scan import BACKENDS, cpu_backend
 
     devices = {"cpu": f"{platform.processor() or platform.machine()}, {torch.get_num_threads()} threads"}
     probe = {"cpu": torch.zeros(1)}
@@ -61,7 +62,7 @@ def examine() -> dict[str, dict[str, str]]:
         for backend in BACKENDS
     }
     if cpu_backend.unavailable(probe["cpu"]) is None:
-        backends["cpp"] += f" ({cpu_library.abilities()})"
+        backends["cpp"] += f" ({abilities()})"
     models = {name: f"{(WEIGHTS / f'{name}.safetensors').stat().st_size / 2**20:.1f} MiB" for name in shipped_models()}
     extras = {}
     for extra, (modules, purpose) in EXTRAS.items():

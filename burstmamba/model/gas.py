@@ -85,18 +85,20 @@ class GatherAggregateScatter(nn.Module):
         """
         b, l, h, w, _ = features.shape
         tokens = normalize(features, self.norm)
-        if self.psi is not None:
-            psi = self.psi(features.flatten(0, 1)).unflatten(0, (b, l))
-            tokens = torch.cat((tokens.to(psi.dtype), psi), dim=-1)  # sampled together: one pass over the maps
+        psi = None if self.psi is None else self.psi(features.flatten(0, 1)).unflatten(0, (b, l))
         rows = at_a_time(features, l * w)
-        messages = [self.exchange(tokens, correspondence, first, min(first + rows, h)) for first in range(0, h, rows)]
+        bands = ((first, min(first + rows, h)) for first in range(0, h, rows))
+        messages = [self.exchange(tokens, psi, correspondence, *band) for band in bands]
         return correspondence.scatter(joined(messages, dim=2).movedim(-1, 2)).movedim(2, -1)
 
-    def exchange(self, tokens: Tensor, correspondence: Correspondence, first: int, last: int) -> Tensor:
+    def exchange(
+        self, tokens: Tensor, psi: Tensor | None, correspondence: Correspondence, first: int, last: int
+    ) -> Tensor:
         """Gather and aggregate: messages (b, l, last - first, w, c) for some of the keyframe's rows, in its view.
 
         Args:
-            tokens: (b, l, h, w, c + p), normalised, and ψ, if any; in native views.
+            tokens: (b, l, h, w, c), normalised, in native views.
+            psi: (b, l, h, w, p) likewise, or None for content selectivity.
             correspondence: of the whole picture.
             first: the first row.
             last: the row after the last one.
@@ -104,11 +106,11 @@ class GatherAggregateScatter(nn.Module):
         place = correspondence.to_frame[..., first:last, :]
         if first:
             place = place + place.new_tensor((0.0, first))[:, None, None]  # sampling counts from the first row
-        gathered = sample_at(tokens.flatten(0, 1).permute(0, 3, 1, 2), place.flatten(0, 1))
-        gathered = gathered.permute(0, 2, 3, 1).unflatten(0, tokens.shape[:2])
-        psi = None
-        if self.psi is not None:
-            gathered, psi = gathered.tensor_split((self.norm.weight.shape[0],), dim=-1)
+        if psi is None or not tokens.is_cuda:
+            gathered, psi = gather(tokens, place), None if psi is None else gather(psi, place)
+        else:  # together: one pass over the maps
+            both = gather(torch.cat((tokens.to(psi.dtype), psi), dim=-1), place)
+            gathered, psi = both.tensor_split((tokens.shape[-1],), dim=-1)
         weight = None
         if self.use_confidence and correspondence.confidence is not None:
             weight = correspondence.confidence[:, :, 0, first:last]
@@ -116,3 +118,9 @@ class GatherAggregateScatter(nn.Module):
             phase = sampling_phase(place, self.phase_periods).movedim(2, -1)
             gathered = torch.cat((gathered, phase.to(gathered.dtype)), dim=-1)
         return self.s6(gathered, psi, weight)
+
+
+def gather(tokens: Tensor, place: Tensor) -> Tensor:
+    """Tokens (b, l, h, w, c) of every frame at displacements (b, l, 2, h', w'): (b, l, h', w', c)."""
+    sampled = sample_at(tokens.flatten(0, 1).permute(0, 3, 1, 2), place.flatten(0, 1))
+    return sampled.permute(0, 2, 3, 1).unflatten(0, tokens.shape[:2])

@@ -6,7 +6,8 @@ import pytest
 from typer.testing import CliRunner
 
 from burstmamba.cli import build_app
-from burstmamba.kernels.selective_scan import cpu_backend, cpu_library
+from burstmamba.kernels.cpu import library as cpu_library
+from burstmamba.kernels.selective_scan import cpu_backend
 
 
 def examine():

@@ -39,7 +39,7 @@ def test_no_gradient_to_the_map():
 def test_errors():
     with pytest.raises(InputError, match=r"expects features \(n, c, h, w\) .* got \(1, 3, 4\)"):
         sample_bilinear(torch.zeros(1, 3, 4), torch.zeros(1, 2, 4, 4))
-    with pytest.raises(InputError, match="unknown sampling backend 'magic'; known: triton, reference"):
+    with pytest.raises(InputError, match="unknown sampling backend 'magic'; known: triton, cpp, reference"):
         select_backend(torch.zeros(1), "magic")
     with pytest.raises(InputError, match=r"sampling backend 'triton' cannot run here: \S+"):
         select_backend(torch.zeros(1, dtype=torch.float64), "triton")

@@ -8,7 +8,8 @@ import torch
 from scan_agreement import BURST, LARGE, SMALL, Scan, errors, make_inputs, results, too_far
 
 from burstmamba.errors import InputError
-from burstmamba.kernels.selective_scan import cpu_backend, cpu_library, cpu_op, select_backend, selective_scan
+from burstmamba.kernels.cpu import library as cpu_library
+from burstmamba.kernels.selective_scan import cpu_backend, cpu_op, select_backend, selective_scan
 
 pytestmark = pytest.mark.skipif(cpu_library.library() is None, reason="the package was built without a C++ compiler")
 

@@ -10,21 +10,18 @@ from types import ModuleType
 import torch
 from torch import Tensor, nn
 
-from burstmamba.kernels.normalization import reference
+from burstmamba.kernels.normalization import cpu_backend, reference
 from burstmamba.kernels.triton_support import triton_unavailable
 
-__all__ = ["advance", "advance_and_normalize", "fused", "gate", "normalize"]
-
-
-def fused(tokens: Tensor) -> bool:
-    """Whether tokens like these are served by Triton kernels."""
-    return not torch.is_grad_enabled() and not torch.compiler.is_compiling() and triton_unavailable(tokens) is None
+__all__ = ["advance", "advance_and_normalize", "gate", "normalize"]
 
 
 def serving(tokens: Tensor) -> ModuleType:
     """The module that serves tokens like these; Triton is imported when first needed."""
-    if not fused(tokens):
+    if torch.is_grad_enabled() or torch.compiler.is_compiling():
         return reference
+    if triton_unavailable(tokens) is not None:
+        return cpu_backend if cpu_backend.serves(tokens) else reference
     from burstmamba.kernels.normalization import triton_backend
 
     return triton_backend

@@ -8,7 +8,7 @@ from typing import Callable
 from torch import Tensor
 
 from burstmamba.errors import InputError
-from burstmamba.kernels.sampling import triton_backend
+from burstmamba.kernels.sampling import cpu_backend, triton_backend
 from burstmamba.kernels.sampling.reference import sample_bilinear_reference
 
 __all__ = ["BACKENDS", "Backend", "sample_bilinear", "select_backend"]
@@ -27,6 +27,7 @@ class Backend:
 # Fastest first; the reference takes everything.
 BACKENDS: tuple[Backend, ...] = (
     Backend("triton", triton_backend.sample, triton_backend.unavailable),
+    Backend("cpp", cpu_backend.sample, cpu_backend.unavailable),
     Backend("reference", sample_bilinear_reference, lambda features: None),
 )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from burstmamba.kernels.selective_scan.cpu_library import library
+from burstmamba.kernels.cpu.library import library
 
 
 def unavailable(x: Tensor) -> str | None:

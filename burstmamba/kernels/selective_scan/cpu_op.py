@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.utils.flop_counter import register_flop_formula
 
-from burstmamba.kernels.selective_scan.cpu_library import Arguments, library
+from burstmamba.kernels.cpu.library import ScanProblem, library
 from burstmamba.kernels.selective_scan.flops import narrow_scan_flops, scan_flops
 from burstmamba.kernels.selective_scan.layout import CODES, empty_in_order, flat, strides
 
@@ -90,7 +90,7 @@ def scan_narrow_cpu(
     return run_forward(x, arguments, [*alive, by_rank])
 
 
-def run_forward(x: Tensor, arguments: Arguments, alive: list[Tensor]) -> Tensor:
+def run_forward(x: Tensor, arguments: ScanProblem, alive: list[Tensor]) -> Tensor:
     """Call the library; `alive` are the tensors that `arguments` points to."""
     out = empty_in_order(x)
     arguments.point("out", out, strides(out, 2))
@@ -147,10 +147,10 @@ def _(x, delta, A, B, C, D, delta_bias, weight, codes, dy):
     return empty_in_order(x), empty_in_order(delta), *(t.new_empty(t.shape) for t in (A, B, C, D[0], delta_bias))
 
 
-def prepare(x, delta, A, B, C, D, delta_bias, weight, codes) -> tuple[Arguments, list[Tensor]]:
+def prepare(x, delta, A, B, C, D, delta_bias, weight, codes) -> tuple[ScanProblem, list[Tensor]]:
     """The C structure, and the tensors that must live as long as it is used."""
     b, p, rows, columns, d = x.shape
-    arguments = Arguments(
+    arguments = ScanProblem(
         b, p, len(codes), rows, columns, d, A.shape[-1], 0, torch.get_num_threads(), LANES, (ctypes.c_int64 * 8)(*codes)
     )
     tensors = {"x": flat(x, 2), "delta": flat(delta, 3), "B": flat(B, 3), "C": flat(C, 3)}

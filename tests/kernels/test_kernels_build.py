@@ -1,4 +1,4 @@
-"""Building the C++ scan: without a compiler, and twice at once."""
+"""Building the C++ kernels: without a compiler, and twice at once."""
 
 import ctypes
 import os
@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from burstmamba.kernels.selective_scan import cpu_library
+from burstmamba.kernels.cpu import library as cpu_library
 
 ROOT = Path(__file__).resolve().parents[2]
-FOLDER = Path("burstmamba/kernels/selective_scan")
+FOLDER = Path("burstmamba/kernels/cpu")
 pytestmark = pytest.mark.skipif(find_spec("setuptools") is None, reason="setuptools is not installed")
 
 
@@ -21,7 +21,8 @@ pytestmark = pytest.mark.skipif(find_spec("setuptools") is None, reason="setupto
 def checkout(tmp_path):
     """What a build needs, and no library."""
     (tmp_path / FOLDER).mkdir(parents=True)
-    for name in ("setup.py", FOLDER / "scan_cpu.cpp", FOLDER / "scan_lanes.h"):
+    sources = [path.relative_to(ROOT) for ending in ("cpp", "h") for path in (ROOT / FOLDER).glob(f"*.{ending}")]
+    for name in (Path("setup.py"), *sources):
         shutil.copy(ROOT / name, tmp_path / name)
     return tmp_path
 
@@ -33,13 +34,13 @@ def build(checkout, **environment):
 
 
 def libraries(checkout):
-    return sorted((checkout / FOLDER).glob("_scan_cpu*"))
+    return sorted((checkout / FOLDER).glob("_kernels_cpu*"))
 
 
 def test_without_a_compiler_the_rest_is_installed(checkout):
     run = build(checkout, CC="/no/compiler", CXX="/no/compiler")
     output = run.communicate()[0]
-    assert run.returncode == 0 and "_scan_cpu" in output and "failed" in output, output
+    assert run.returncode == 0 and "_kernels_cpu" in output and "failed" in output, output
     assert not libraries(checkout)
 
 
@@ -50,5 +51,5 @@ def test_two_builds_at_once_do_not_collide(checkout):
     outputs = [run.communicate()[0] for run in runs]
     assert [run.returncode for run in runs] == [0, 0], outputs
     (library,) = libraries(checkout)
-    assert ctypes.CDLL(str(library)).scan_problem_size() == ctypes.sizeof(cpu_library.Arguments)
+    assert ctypes.CDLL(str(library)).scan_problem_size() == ctypes.sizeof(cpu_library.ScanProblem)
     assert not (checkout / "build").exists()

@@ -1,7 +1,8 @@
-// The selective scan on the CPU behind a plain C interface: no Python, no PyTorch headers.
-// Work is split by sequence and by groups of channels, which never write to the same place; every sum is taken in a
-// fixed order, so that the same input and the same number of threads give the same bits.
+// Kernels for the CPU behind a plain C interface: no Python, no PyTorch headers.
+// Work is split so that threads never write to the same place; every sum is taken in a fixed order, so that the same
+// input and the same number of threads give the same bits.
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
@@ -18,7 +19,7 @@
 #endif
 
 extern "C" {
-// Mirrors `Arguments` in cpu_library.py. Strides count floats; those of tensors are batch, pixel, (path,) token.
+// Mirrors `ScanProblem` in library.py. Strides count floats; those of tensors are batch, pixel, (path,) token.
 struct ScanProblem {
     int64_t b, p, k, rows, columns, d, n, rank, threads, lanes;
     int64_t codes[8];  // per path: bit 0 down the columns, bit 1 backwards
@@ -28,9 +29,27 @@ struct ScanProblem {
     const float *x, *delta, *delta_weight, *A, *B, *C, *D, *bias, *weight, *dy;
     float *out, *dx, *ddelta, *dA, *dB, *dC, *dD, *dbias;
 };
+
+// Mirrors `RowsProblem` in library.py. Rows of c neighbouring numbers; strides count floats from row to row.
+// sum = x · skip + update · gates where there is an update, else x; normal = layer norm of it, times silu(gate).
+struct RowsProblem {
+    int64_t rows, c, rows_per_image, threads, lanes;
+    int64_t x_stride, update_stride, gate_stride;
+    float epsilon;
+    const float *x, *skip, *update, *gates, *weight, *bias, *gate;  // gates (images, c); null where there is none
+    float *sum, *normal;  // dense; null where it is not wanted
+};
+
+// Mirrors `SampleProblem` in library.py. Features and result have neighbouring channels; strides are of image, row, column.
+struct SampleProblem {
+    int64_t images, c, h, w, rows, columns, threads, lanes;
+    int64_t features_strides[3], place_strides[4];  // of places: image, x or y, row, column
+    const float *features, *place;
+    float* out;  // dense (images, rows, columns, c)
+};
 }
 
-constexpr int HIGHEST_RANK = 16;  // mirrored in cpu_library.py
+constexpr int HIGHEST_RANK = 16;  // mirrored in library.py
 
 template <typename T>
 struct Aligned {
@@ -61,6 +80,8 @@ static inline int64_t token_at(const ScanProblem& q, int64_t code, int64_t step)
 
 #define NAMESPACE plain
 #define LANES 4
+#include "lanes.h"
+#include "rows_lanes.h"
 #include "scan_lanes.h"
 #undef NAMESPACE
 #undef LANES
@@ -79,6 +100,8 @@ static inline int64_t token_at(const ScanProblem& q, int64_t code, int64_t step)
 BEGIN_TARGET_AVX2
 #define NAMESPACE avx2
 #define LANES 8
+#include "lanes.h"
+#include "rows_lanes.h"
 #include "scan_lanes.h"
 #undef NAMESPACE
 #undef LANES
@@ -87,6 +110,8 @@ END_TARGET
 BEGIN_TARGET_AVX512
 #define NAMESPACE avx512
 #define LANES 16
+#include "lanes.h"
+#include "rows_lanes.h"
 #include "scan_lanes.h"
 #undef NAMESPACE
 #undef LANES
@@ -104,6 +129,16 @@ static int64_t lanes_here(int64_t limit) {
     return 4;
 }
 
+// Calls `function` of the widest instruction set.
+#ifdef HAS_WIDE
+#define FOR_LANES(lanes, function, ...)                    \
+    ((lanes) == 16  ? avx512::function(__VA_ARGS__)        \
+     : (lanes) == 8 ? avx2::function(__VA_ARGS__)          \
+                    : plain::function(__VA_ARGS__))
+#else
+#define FOR_LANES(lanes, function, ...) plain::function(__VA_ARGS__)
+#endif
+
 static int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 // Groups of channels a sequence is cut into, so that sequences × groups is a multiple of the threads.
@@ -116,7 +151,7 @@ static int64_t groups_for(const ScanProblem& q, int64_t vectors, int64_t threads
 template <typename Unit>
 static void for_each_unit(int64_t units, int64_t threads, Unit unit) {
 #ifdef _OPENMP
-#pragma omp parallel num_threads((int)threads)
+#pragma omp parallel num_threads((int)std::max<int64_t>(1, std::min(units, threads)))
     {
         const int64_t me = omp_get_thread_num(), team = omp_get_num_threads();
         for (int64_t u = units * me / team; u < units * (me + 1) / team; u++) unit(u, me);
@@ -151,11 +186,7 @@ EXPORT void scan_forward(const ScanProblem* problem) {
     for_each_unit(q.b * q.p * groups, threads, [&](int64_t unit, int64_t) {
         const int64_t group = unit % groups;
         const int64_t first = vectors * group / groups, last = vectors * (group + 1) / groups;
-#ifdef HAS_WIDE
-        if (lanes == 16) return avx512::forward_any(q, unit / groups, first, last);
-        if (lanes == 8) return avx2::forward_any(q, unit / groups, first, last);
-#endif
-        plain::forward_any(q, unit / groups, first, last);
+        FOR_LANES(lanes, forward_any, q, unit / groups, first, last);
     });
 }
 
@@ -171,11 +202,7 @@ EXPORT void scan_backward(const ScanProblem* problem) {
         const int64_t first = vectors * group / groups, last = vectors * (group + 1) / groups;
         float* dB = group ? shares.data() + 2 * size * (group - 1) : q.dB;
         float* dC = group ? shares.data() + 2 * size * (group - 1) + size : q.dC;
-#ifdef HAS_WIDE
-        if (lanes == 16) return avx512::backward_any(q, unit / groups, first, last, dB, dC, sums[thread]);
-        if (lanes == 8) return avx2::backward_any(q, unit / groups, first, last, dB, dC, sums[thread]);
-#endif
-        plain::backward_any(q, unit / groups, first, last, dB, dC, sums[thread]);
+        FOR_LANES(lanes, backward_any, q, unit / groups, first, last, dB, dC, sums[thread]);
     });
     for (int64_t group = 1; group < groups; group++)
         for (int64_t i = 0; i < size; i++) {
@@ -191,4 +218,27 @@ EXPORT void scan_backward(const ScanProblem* problem) {
         for (std::size_t i = 0; i < share.bias.size(); i++) q.dbias[i] += share.bias[i];
         for (std::size_t i = 0; i < share.D.size(); i++) q.dD[i] += share.D[i];
     }
+}
+
+EXPORT int64_t rows_problem_size() { return sizeof(RowsProblem); }
+
+EXPORT int64_t sample_problem_size() { return sizeof(SampleProblem); }
+
+// Rows that a thread takes at a time: fewer in all are not worth a second thread.
+constexpr int64_t ROWS = 256;
+
+EXPORT void normalize_rows(const RowsProblem* problem) {
+    const RowsProblem& q = *problem;
+    const int64_t lanes = lanes_here(q.lanes);
+    for_each_unit(ceil_div(q.rows, ROWS), std::max<int64_t>(1, q.threads), [&](int64_t unit, int64_t) {
+        FOR_LANES(lanes, rows, q, unit * ROWS, std::min(q.rows, (unit + 1) * ROWS));
+    });
+}
+
+EXPORT void sample_bilinear(const SampleProblem* problem) {
+    const SampleProblem& q = *problem;
+    const int64_t lanes = lanes_here(q.lanes);
+    for_each_unit(q.images * q.rows, std::max<int64_t>(1, q.threads), [&](int64_t unit, int64_t) {
+        FOR_LANES(lanes, sample, q, unit / q.rows, unit % q.rows);
+    });
 }

@@ -1,0 +1,41 @@
+"""Bilinear sampling in C++, for results without gradients."""
+
+from __future__ import annotations
+
+import ctypes
+
+import torch
+from torch import Tensor
+
+from burstmamba.kernels.cpu.library import SampleProblem, library
+
+LANES = 0
+"""Most lanes of a vector to use; 0 leaves the choice to the processor. Tests set it."""
+
+
+def unavailable(features: Tensor) -> str | None:
+    """Why the C++ sampling cannot take features like these; None when it can."""
+    if features.device.type != "cpu" or features.dtype != torch.float32:
+        return "it takes float32 on a CPU"
+    if torch.is_grad_enabled() or torch.compiler.is_compiling():
+        return "it has no gradients and is not compiled; use it under torch.no_grad()"
+    if library() is None:
+        return "the package was installed without a C++ compiler; install one (g++ or clang++) and reinstall"
+    return None
+
+
+def sample(features: Tensor, displacement: Tensor) -> Tensor:
+    """See `burstmamba.kernels.sampling.sample_bilinear`."""
+    tokens, place = features.permute(0, 2, 3, 1), displacement.float()
+    if tokens.stride(-1) != 1:
+        tokens = tokens.contiguous()
+    images, h, w, c = tokens.shape
+    rows, columns = place.shape[-2:]
+    out = tokens.new_empty(images, rows, columns, c)
+    problem = SampleProblem(images, c, h, w, rows, columns, torch.get_num_threads(), LANES)
+    problem.point("features", tokens, tokens.stride()[:3])
+    problem.point("place", place, place.stride())
+    problem.point("out", out)
+    if out.numel():
+        library().sample_bilinear(ctypes.byref(problem))
+    return out.permute(0, 3, 1, 2)
