@@ -52,7 +52,9 @@ def _guarded(path: Path, reader, max_pixels: int):
             return reader(path, magic, max_pixels)
     except (InputError, MemoryError):
         raise
-    except UnidentifiedImageError:
+    except UnidentifiedImageError as error:
+        if magic[4:12] == b"ftypavif":
+            raise InputError(f"{path.name} {_DAMAGED.format('its header ends early')}") from error
         raise InputError(f"{path.name} is not a picture in a format that is read here; leave it out.") from None
     except Image.DecompressionBombError:
         raise InputError(f"{path.name} claims far more pixels than a photograph has; leave it out.") from None

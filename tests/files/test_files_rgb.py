@@ -234,7 +234,7 @@ def test_truncated_files_are_refused(tmp_path, name):
     whole = (tmp_path / name).read_bytes()
     for share in (0.5, 0.9, 0.97):
         (tmp_path / name).write_bytes(whole[: int(len(whole) * share)])
-        with pytest.raises(InputError, match=rf"^{name} is (cut off or damaged|not a picture)"):
+        with pytest.raises(InputError, match=rf"^{name} is cut off or damaged"):
             read_burst(tmp_path / name)
 
 
