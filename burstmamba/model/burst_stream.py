@@ -40,9 +40,8 @@ class BurstStream(nn.Module):
         self.shallow_convolution = nn.Conv2d(config.image_planes, c, 3, padding=1)
         self.stages = nn.ModuleList(BurstStage(config) for _ in range(stages))
         self.projections = nn.ModuleList(nn.Conv2d(c, config.channels, 3, padding=1) for _ in range(stages))
-        for projection in self.projections:  # zero, so that training starts from the single-image network
-            nn.init.zeros_(projection.weight)
-            nn.init.zeros_(projection.bias)
+        for parameter in self.projections.parameters():  # zero, so that training starts from the single-image network
+            nn.init.zeros_(parameter)
 
     def shallow(self, frames: Tensor) -> Tensor:
         """φ_shallow′: centred image planes (b, l, in, h, w) → tokens (b, l, h, w, C′)."""

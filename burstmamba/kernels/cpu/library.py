@@ -100,6 +100,13 @@ def library() -> ctypes.CDLL | None:
     return None
 
 
+def call(kernel: str, problem: Problem) -> None:
+    """Run a kernel of the library, which is there: whoever calls has asked before."""
+    loaded = library()
+    assert loaded is not None
+    getattr(loaded, kernel)(ctypes.byref(problem))
+
+
 def abilities() -> str:
     """Which instructions the kernels use on this processor, and whether it was built for several threads."""
     loaded = library()

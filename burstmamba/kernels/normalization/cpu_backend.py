@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import ctypes
-
 import torch
 from torch import Tensor, nn
 
-from burstmamba.kernels.cpu.library import RowsProblem, library
+from burstmamba.kernels.cpu.library import RowsProblem, call, library
 from burstmamba.kernels.normalization import reference
 from burstmamba.kernels.normalization.reference import gate
 
@@ -34,7 +32,7 @@ def advance(tokens: Tensor, skip: Tensor, update: Tensor, gate: Tensor | None) -
     """See `burstmamba.kernels.normalization.advance`."""
     if not serves(tokens, update, gate):
         return reference.advance(tokens, skip, update, gate)
-    return run(tokens, skip, update, gate)[0]
+    return run(tokens, (skip, update), gate)[0]
 
 
 def advance_and_normalize(
@@ -43,25 +41,27 @@ def advance_and_normalize(
     """See `burstmamba.kernels.normalization.advance_and_normalize`."""
     if not serves(tokens, update) or width not in (None, tokens.shape[-1]):
         return reference.advance_and_normalize(tokens, skip, update, norm, width)
-    return run(tokens, skip, update, norm=norm)
+    return run(tokens, (skip, update), norm=norm)
 
 
 def run(
     tokens: Tensor,
-    skip: Tensor | None = None,
-    update: Tensor | None = None,
+    change: tuple[Tensor, Tensor] | None = None,
     gates: Tensor | None = None,
     norm: nn.LayerNorm | None = None,
     gate: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """tokens · skip + update · gates, and its norm times silu(gate); what is not asked for has no values."""
+    """tokens · skip + update · gates, the first two being `change`, and its norm times silu(gate).
+
+    Without a change tokens are taken as they are; a result that is not asked for has no values.
+    """
     x = as_rows(tokens)
     rows, c = x.shape
     problem = RowsProblem(rows, c, max(1, rows // len(tokens)), torch.get_num_threads(), LANES, x.stride(0))
-    total, normal = (x.new_empty(tokens.shape if wanted else (0,)) for wanted in (update is not None, norm is not None))
+    total, normal = (x.new_empty(tokens.shape if wanted else (0,)) for wanted in (change is not None, norm is not None))
     alive = {"x": x}
-    if update is not None:
-        alive |= {"skip": skip.contiguous(), "update": as_rows(update), "sum": total}
+    if change is not None:
+        alive |= {"skip": change[0].contiguous(), "update": as_rows(change[1]), "sum": total}
         problem.update_stride = alive["update"].stride(0)
     if gates is not None:
         alive["gates"] = gates.contiguous()
@@ -74,7 +74,7 @@ def run(
     for name, tensor in alive.items():
         problem.point(name, tensor)
     if rows:
-        library().normalize_rows(ctypes.byref(problem))
+        call("normalize_rows", problem)
     return total, normal
 
 

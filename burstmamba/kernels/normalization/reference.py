@@ -35,4 +35,5 @@ def gate(mean: Tensor, reduce: nn.Conv2d, expand: nn.Conv2d) -> Tensor:
 
 def weighted_sums(convolution: nn.Conv2d, values: Tensor) -> Tensor:
     """A 1×1 convolution of a single pixel, (b, c) → (b, outputs): sums, which a compiler fuses with what is around."""
+    assert convolution.bias is not None
     return (values[:, None] * convolution.weight[:, :, 0, 0]).sum(dim=-1) + convolution.bias

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import ctypes
-
 import torch
 from torch import Tensor
 
-from burstmamba.kernels.cpu.library import SampleProblem, library
+from burstmamba.kernels.cpu.library import SampleProblem, call, library
 
 LANES = 0
 """Most lanes of a vector to use; 0 leaves the choice to the processor. Tests set it."""
@@ -37,5 +35,5 @@ def sample(features: Tensor, displacement: Tensor) -> Tensor:
     problem.point("place", place, place.stride())
     problem.point("out", out)
     if out.numel():
-        library().sample_bilinear(ctypes.byref(problem))
+        call("sample_bilinear", problem)
     return out.permute(0, 3, 1, 2)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.utils.flop_counter import register_flop_formula
 
-from burstmamba.kernels.cpu.library import ScanProblem, library
+from burstmamba.kernels.cpu.library import ScanProblem, call
 from burstmamba.kernels.selective_scan.flops import narrow_scan_flops, scan_flops
 from burstmamba.kernels.selective_scan.layout import CODES, empty_in_order, flat, strides
 
@@ -95,7 +95,7 @@ def run_forward(x: Tensor, arguments: ScanProblem, alive: list[Tensor]) -> Tenso
     out = empty_in_order(x)
     arguments.point("out", out, strides(out, 2))
     if out.numel():
-        library().scan_forward(ctypes.byref(arguments))
+        call("scan_forward", arguments)
     del alive
     return out
 
@@ -137,9 +137,10 @@ def scan_cpu_backward(
     others = {name: like.new_empty(like.shape) for name, like in others.items()}
     for name, tensor in others.items():
         arguments.point(name, tensor)
-    library().scan_backward(ctypes.byref(arguments))
+    call("scan_backward", arguments)
     del alive
-    return dx, ddelta, *others.values()
+    dA, dB, dC, dD, dbias = others.values()
+    return dx, ddelta, dA, dB, dC, dD, dbias
 
 
 @scan_cpu_backward.register_fake

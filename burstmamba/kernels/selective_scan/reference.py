@@ -27,8 +27,8 @@ def selective_scan_reference(
         step = F.softplus(delta[:, :, k].to(high) + delta_bias[k].to(high))  # (b, p, i, j, d)
         if weight is not None:
             step = step * weight.detach()[..., None].to(high)
-        tokens = (serialise(tensor.to(high), path) for tensor in (x, step, B[:, :, k], C[:, :, k]))
-        y = scan_sequence(*tokens, A[k].to(high), D[k].to(high))  # (b, p, t, d)
+        tokens = [serialise(tensor.to(high), path) for tensor in (x, step, B[:, :, k], C[:, :, k])]
+        y = scan_sequence(*tokens, A=A[k].to(high), D=D[k].to(high))  # (b, p, t, d)
         output = output + deserialise(y, path, x.shape[2], x.shape[3])
     return output.to(x.dtype)
 
