@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from multiprocessing.synchronize import Event
 from pathlib import Path
 
+from burstmamba.checkpoint import shipped_models
 from burstmamba.errors import InputError
 from burstmamba.files.grouping import group_bursts
 from burstmamba.files.saving import FORMATS, check_bits
@@ -69,8 +70,8 @@ def check_settings(items: list[BatchItem], settings: JobSettings) -> None:
     for item in items[:1]:
         check_bits(item.output, settings.bits)
     device = pick_device(settings.device)
-    if settings.model != "auto":
-        open_model(settings.model, device, settings.scale)
+    for name in shipped_models() if settings.model == "auto" else [settings.model]:
+        open_model(name, device, settings.scale)
 
 
 def run_item(

@@ -90,6 +90,7 @@ MISTAKES = {
     "each in too many bits": ("--each burst -o out --format jpg --bits 16", "JPEG holds 8-bit samples, 16 were asked"),
     "each by no model": ("--each burst -o out --model nonsense", "no model 'nonsense'"),
     "each too large": ("--each burst -o out --scale 9", "scale must be a whole number from 1 to 4, got 9."),
+    "each too large for all": ("--each burst -o out --scale 9 --model auto", "from 1 to 4, got 9."),
     "each on no device": ("--each burst -o out --device warp", "device must be auto, cpu, cuda or cuda:N, got 'warp'."),
     "no workers": ("--each burst -o out --workers 0", "workers must be at least 1, got 0."),
 }
