@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from burstmamba.correspondence.field import Correspondence
 from burstmamba.model.config import ModelConfig
-from burstmamba.model.gas import GatherAggregateScatter
+from burstmamba.model.gas import GatherAggregateScatter, at_a_time, joined
 from burstmamba.model.keyframe_stream import PaddedConvolution, convolve
 
 
@@ -25,10 +25,13 @@ class BurstStage(nn.Module):
     def forward(self, features: Tensor, correspondence: Correspondence) -> Tensor:
         """(b, l, h, w, c) → (b, l, h, w, c), native views throughout."""
         features = features + self.gas(features, correspondence)
-        refined = convolve(self.refine, features.flatten(0, 1))[..., : features.shape[-1]].unflatten(
-            0, features.shape[:2]
-        )
-        return features + F.gelu(refined)
+        frames, (h, w) = features.flatten(0, 1), features.shape[2:4]
+        refined = [part + F.gelu(self.refined(part)) for part in frames.split(at_a_time(frames, h * w))]
+        return joined(refined, dim=0).unflatten(0, features.shape[:2])
+
+    def refined(self, frames: Tensor) -> Tensor:
+        """φ_conv before its activation: (n, h, w, c) → (n, h, w, c)."""
+        return convolve(self.refine, frames)[..., : frames.shape[-1]]
 
 
 class BurstStream(nn.Module):
