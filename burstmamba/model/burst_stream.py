@@ -11,7 +11,8 @@ from torch import Tensor, nn
 from burstmamba.correspondence.field import Correspondence
 from burstmamba.model.config import ModelConfig
 from burstmamba.model.gas import GatherAggregateScatter, at_a_time, joined
-from burstmamba.model.keyframe_stream import PaddedConvolution, convolve
+from burstmamba.model.keyframe_stream import convolve
+from burstmamba.model.padding import PaddedConvolution
 
 
 class BurstStage(nn.Module):

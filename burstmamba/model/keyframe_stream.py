@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from burstmamba.kernels.normalization import advance, advance_and_normalize, gate, normalize
 from burstmamba.kernels.selective_scan import PATHS, selective_scan
 from burstmamba.model.config import ModelConfig
+from burstmamba.model.padding import PaddedConvolution, project
 from burstmamba.model.s6 import initial_A_log, initial_delta_bias
 
 
@@ -23,56 +24,6 @@ def convolve(convolution: nn.Module, tokens: Tensor) -> Tensor:
 def channels_last(network: nn.Module) -> nn.Module:
     """The network with its convolutions' weights in the order of its tokens, which is what a GPU wants."""
     return network.to(memory_format=torch.channels_last)  # pyright: ignore[reportCallIssue] (torch's stubs lack it)
-
-
-class PaddedConvolution(nn.Conv2d):
-    """A 3×3 convolution whose channels are filled up to multiples of 8 on a GPU, where its result may have more, of 0.
-
-    cuDNN wants such multiples, and in kernels of its own makes copies that have them; a compiler fills up for nothing,
-    in whatever kernel writes the input.
-    """
-
-    def __init__(self, inputs: int, outputs: int) -> None:
-        super().__init__(inputs, outputs, 3, padding=1)
-
-    def forward(self, image: Tensor) -> Tensor:
-        """(b, c, h, w) → (b, outputs or more, h, w); so may be the input's channels."""
-        weight, bias = self.weight, self.bias
-        assert bias is not None
-        if filled_up(image):
-            weight, bias = fill_up(weight), fill_up(bias)
-        image = widen(image.permute(0, 2, 3, 1), weight.shape[1]).permute(0, 3, 1, 2)
-        return F.conv2d(image, weight, bias, padding=1)
-
-
-def project(tokens: Tensor, weight: Tensor, outputs: int) -> Tensor:
-    """tokens · weightᵀ, its first channels; filled up likewise, so that matrix units read whole vectors."""
-    if filled_up(tokens):
-        weight = fill_up(weight)
-    return F.linear(widen(tokens, weight.shape[1]), weight)[..., :outputs]
-
-
-def filled_up(tensor: Tensor) -> bool:
-    """Whether products of this tensor have their channels filled up."""
-    return tensor.is_cuda and torch.compiler.is_compiling()
-
-
-def widen(tokens: Tensor, channels: int) -> Tensor:
-    """With zeros after the last channel, where there are fewer."""
-    missing = channels - tokens.shape[-1]
-    return F.pad(tokens, (0, missing)) if missing > 0 else tokens
-
-
-def fill_up(weight: Tensor) -> Tensor:
-    """A bias (o,), matrix (o, i) or convolution (o, i, h, w), with zeros up to multiples of 8 in o and i."""
-    outputs, inputs = -weight.shape[0] % 8, 0 if weight.ndim == 1 else -weight.shape[1] % 8
-    if not outputs and not inputs:
-        return weight
-    if weight.ndim == 1:
-        return F.pad(weight, (0, outputs))
-    if weight.ndim == 2:
-        return F.pad(weight, (0, inputs, 0, outputs))
-    return F.pad(weight.permute(0, 2, 3, 1), (0, inputs, 0, 0, 0, 0, 0, outputs)).permute(0, 3, 1, 2)
 
 
 class SelectiveScan2d(nn.Module):

@@ -15,7 +15,8 @@ from torch import Tensor, nn
 
 from burstmamba.correspondence.field import Correspondence
 from burstmamba.model.config import ModelConfig
-from burstmamba.model.keyframe_stream import PaddedConvolution, SelectiveScan2d, channels_last, fill_up
+from burstmamba.model.keyframe_stream import SelectiveScan2d, channels_last
+from burstmamba.model.padding import PaddedConvolution, fill_up
 from burstmamba.restoration.tiles import SMALLEST_TILE
 
 LARGEST_TILE = {"cpu": 192, "cuda": 512}

@@ -5,11 +5,11 @@ import torch
 import torch.nn.functional as F
 
 from burstmamba import Correspondence, InputError
-from burstmamba.model import gas, keyframe_stream
+from burstmamba.model import gas, padding
 from burstmamba.model.burstmamba import BurstMamba
 from burstmamba.model.config import PRESETS, ModelConfig, preset
 from burstmamba.model.gas import GatherAggregateScatter
-from burstmamba.model.keyframe_stream import PaddedConvolution, fill_up, project, widen
+from burstmamba.model.padding import PaddedConvolution, fill_up, project, widen
 
 TINY = preset("tiny")
 
@@ -212,7 +212,7 @@ def test_networks_of_any_width_are_filled_up(monkeypatch, channels, burst_channe
     frames, maps = torch.rand(2, 3, 3, 12, 14), random_maps(2, 3, 12, 14)
     with torch.no_grad():
         expected = model(frames, maps)
-        monkeypatch.setattr(keyframe_stream, "filled_up", lambda tensor: True)
+        monkeypatch.setattr(padding, "filled_up", lambda tensor: True)
         assert torch.allclose(model(frames, maps), expected, atol=1e-5)
 
 
