@@ -39,7 +39,7 @@ def main() -> None:
     def scan(backend: str = "cpp") -> None:
         selective_scan(*inputs, paths=case.paths, backend=backend)
 
-    apart = [replace(backend, narrow=None) for backend in BACKENDS]
+    apart = [replace(backend, widens=False) for backend in BACKENDS]
     runs = {"scan": [], "block": [], "block, projection apart": [], "scan, one thread": []}
     with torch.no_grad():
         for _ in range(args.repeats + 1):

@@ -16,14 +16,6 @@ from burstmamba.kernels.sampling import sample_bilinear
 pytestmark = pytest.mark.skipif(cpu_library.library() is None, reason="the package was built without a C++ compiler")
 
 
-@pytest.fixture(params=[16, 8, 4], ids=["AVX-512", "AVX2", "baseline"])
-def lanes(request, monkeypatch):
-    if cpu_library.library().scan_lanes(request.param) != request.param:
-        pytest.skip("this processor has no such instructions")
-    for backend in (normalization.cpu_backend, sampling.cpu_backend):
-        monkeypatch.setattr(backend, "LANES", request.param)
-
-
 SINGLE = [tokens for tokens in TOKENS if tokens.dtype == torch.float32] + [Tokens(2, 20, 19, 33)]
 
 

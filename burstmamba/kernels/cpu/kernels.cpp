@@ -49,8 +49,6 @@ struct SampleProblem {
 };
 }
 
-constexpr int HIGHEST_RANK = 16;  // mirrored in library.py
-
 template <typename T>
 struct Aligned {
     typedef T value_type;

@@ -6,14 +6,19 @@ import ctypes
 from functools import cache
 from pathlib import Path
 
+import torch
 from torch import Tensor
 
-HIGHEST_RANK = 16
-"""Of a Δ whose projection happens inside the scan."""
+LANES = 0
+"""Most lanes of a vector to use; 0 leaves the choice to the processor. Tests set it."""
+NOT_BUILT = "the package was installed without a C++ compiler; install one (g++ or clang++) and reinstall"
 
 
 class Problem(ctypes.Structure):
     """What a kernel is to do; tensors that it points to must live as long as it is used."""
+
+    threads: int
+    lanes: int
 
     def point(self, name: str, tensor: Tensor, strides: tuple[int, ...] = ()) -> None:
         """Hand over a tensor, with its strides where the kernel needs them."""
@@ -104,6 +109,7 @@ def call(kernel: str, problem: Problem) -> None:
     """Run a kernel of the library, which is there: whoever calls has asked before."""
     loaded = library()
     assert loaded is not None
+    problem.threads, problem.lanes = torch.get_num_threads(), LANES
     getattr(loaded, kernel)(ctypes.byref(problem))
 
 

@@ -92,11 +92,11 @@ constexpr int TILE = 32;
 template <int N>
 static void forward(const ScanProblem& q, int64_t sequence, int64_t first, int64_t last) {
     const int64_t n = N ? N : q.n, tokens = q.rows * q.columns, vectors = last - first;
-    std::vector<vf, Aligned<vf>> memory(2 * vectors * n);
-    vf *A = memory.data(), *states = A + vectors * n;
+    std::vector<vf, Aligned<vf>> memory(2 * vectors * n + q.rank);
+    vf *A = memory.data(), *states = A + vectors * n, *columns = states + vectors * n;
     float* out = q.out + (sequence / q.p) * q.out_strides[0] + (sequence % q.p) * q.out_strides[1];
     int64_t order[TILE];
-    vf deltas[TILE], drivens[TILE], ys[TILE], columns[HIGHEST_RANK];
+    vf deltas[TILE], drivens[TILE], ys[TILE];
     for (int64_t k = 0; k < q.k; k++) {
         const Walk walk(q, sequence, k, first, last);
         walk.load_A(A);

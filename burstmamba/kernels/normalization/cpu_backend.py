@@ -11,9 +11,6 @@ from burstmamba.kernels.normalization.reference import gate
 
 __all__ = ["advance", "advance_and_normalize", "gate", "normalize", "serves"]
 
-LANES = 0
-"""Most lanes of a vector to use; 0 leaves the choice to the processor. Tests set it."""
-
 
 def serves(*tensors: Tensor | None) -> bool:
     """Whether the library is there and takes such tensors: float32 on a CPU."""
@@ -57,7 +54,7 @@ def run(
     """
     x = as_rows(tokens)
     rows, c = x.shape
-    problem = RowsProblem(rows, c, max(1, rows // len(tokens)), torch.get_num_threads(), LANES, x.stride(0))
+    problem = RowsProblem(rows, c, max(1, rows // len(tokens)), x_stride=x.stride(0))
     total, normal = (x.new_empty(tokens.shape if wanted else (0,)) for wanted in (change is not None, norm is not None))
     alive = {"x": x}
     if change is not None:

@@ -5,10 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from burstmamba.kernels.cpu.library import SampleProblem, call, library
-
-LANES = 0
-"""Most lanes of a vector to use; 0 leaves the choice to the processor. Tests set it."""
+from burstmamba.kernels.cpu.library import NOT_BUILT, SampleProblem, call, library
 
 
 def unavailable(features: Tensor) -> str | None:
@@ -18,7 +15,7 @@ def unavailable(features: Tensor) -> str | None:
     if torch.is_grad_enabled() or torch.compiler.is_compiling():
         return "it has no gradients and is not compiled; use it under torch.no_grad()"
     if library() is None:
-        return "the package was installed without a C++ compiler; install one (g++ or clang++) and reinstall"
+        return NOT_BUILT
     return None
 
 
@@ -30,7 +27,7 @@ def sample(features: Tensor, displacement: Tensor) -> Tensor:
     images, h, w, c = tokens.shape
     rows, columns = place.shape[-2:]
     out = tokens.new_empty(images, rows, columns, c)
-    problem = SampleProblem(images, c, h, w, rows, columns, torch.get_num_threads(), LANES)
+    problem = SampleProblem(images, c, h, w, rows, columns)
     problem.point("features", tokens, tokens.stride()[:3])
     problem.point("place", place, place.stride())
     problem.point("out", out)

@@ -26,14 +26,14 @@ class Backend:
     scan: Callable[..., Tensor]
     unavailable: Callable[[Tensor], str | None]
     """The reason why this backend cannot take a tensor like this one; None when it can."""
-    narrow: Callable[..., Tensor] | None = None
-    """The scan with Δ's projection inside, where there is one; for results without gradients."""
+    widens: bool = False
+    """Whether it takes a Δ as narrow as its rank, and its projection, where no gradient is kept."""
 
 
 # Fastest first; the reference takes everything.
 BACKENDS: tuple[Backend, ...] = (
     Backend("triton", triton_backend.scan, triton_backend.unavailable),
-    Backend("cpp", cpu_backend.scan, cpu_backend.unavailable, cpu_backend.scan_narrow),
+    Backend("cpp", cpu_backend.scan, cpu_backend.unavailable, widens=True),
     Backend("reference", selective_scan_reference, lambda x: None),
 )
 
@@ -75,10 +75,11 @@ def selective_scan(
     """
     check_shapes(x, delta, A, B, C, D, delta_bias, paths, weight, delta_weight)
     chosen = select_backend(x, backend)
-    if delta_weight is not None:
-        if chosen.narrow and not torch.is_grad_enabled():
-            return chosen.narrow(x, delta, delta_weight, A, B, C, D, delta_bias, paths, weight)
-        delta = torch.einsum("bpkijr,kdr->bpkijd", delta, delta_weight)
+    if delta_weight is None:
+        return chosen.scan(x, delta, A, B, C, D, delta_bias, paths, weight)
+    if chosen.widens and not torch.is_grad_enabled():
+        return chosen.scan(x, delta, A, B, C, D, delta_bias, paths, weight, delta_weight)
+    delta = torch.einsum("bpkijr,kdr->bpkijd", delta, delta_weight)
     return chosen.scan(x, delta, A, B, C, D, delta_bias, paths, weight)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from burstmamba.kernels.cpu.library import library
+from burstmamba.kernels.cpu.library import NOT_BUILT, library
 
 
 def unavailable(x: Tensor) -> str | None:
@@ -15,7 +15,7 @@ def unavailable(x: Tensor) -> str | None:
     if x.dtype not in (torch.float32, torch.bfloat16, torch.float16):
         return f"it takes float32, bfloat16 or float16, not {str(x.dtype).removeprefix('torch.')}"
     if not built():
-        return "the package was installed without a C++ compiler; install one (g++ or clang++) and reinstall"
+        return NOT_BUILT
     return None
 
 
@@ -33,10 +33,3 @@ def scan(*args) -> Tensor:
     from burstmamba.kernels.selective_scan.cpu_op import selective_scan_cpu
 
     return selective_scan_cpu(*args)
-
-
-def scan_narrow(*args) -> Tensor:
-    """`selective_scan_narrow_cpu`, likewise."""
-    from burstmamba.kernels.selective_scan.cpu_op import selective_scan_narrow_cpu
-
-    return selective_scan_narrow_cpu(*args)

@@ -10,11 +10,8 @@ from torch import Tensor
 from torch.utils.flop_counter import register_flop_formula
 
 from burstmamba.kernels.cpu.library import ScanProblem, call
-from burstmamba.kernels.selective_scan.flops import narrow_scan_flops, scan_flops
+from burstmamba.kernels.selective_scan.flops import scan_cpu_flops
 from burstmamba.kernels.selective_scan.layout import CODES, empty_in_order, flat, strides
-
-LANES = 0
-"""Most lanes of a vector to use; 0 leaves the choice to the processor. Tests set it."""
 
 
 def selective_scan_cpu(
@@ -27,32 +24,14 @@ def selective_scan_cpu(
     delta_bias: Tensor,
     paths: tuple[str, ...],
     weight: Tensor | None = None,
+    delta_weight: Tensor | None = None,
 ) -> Tensor:
     """See `burstmamba.kernels.selective_scan.selective_scan`; half-precision inputs are scanned as float32."""
+    codes = [CODES[path] for path in paths]
     floats = (tensor.float() for tensor in (x, delta, A, B, C, D, delta_bias))
-    return torch.ops.burstmamba.scan_cpu(*floats, *rest(weight, paths)).to(x.dtype)
-
-
-def selective_scan_narrow_cpu(
-    x: Tensor,
-    delta: Tensor,
-    delta_weight: Tensor,
-    A: Tensor,
-    B: Tensor,
-    C: Tensor,
-    D: Tensor,
-    delta_bias: Tensor,
-    paths: tuple[str, ...],
-    weight: Tensor | None = None,
-) -> Tensor:
-    """The same, with Δ's projection inside."""
-    floats = (tensor.float() for tensor in (x, delta, delta_weight, A, B, C, D, delta_bias))
-    return torch.ops.burstmamba.scan_narrow_cpu(*floats, *rest(weight, paths)).to(x.dtype)
-
-
-def rest(weight: Tensor | None, paths: tuple[str, ...]) -> tuple[Tensor | None, list[int]]:
-    """The operators' last arguments."""
-    return None if weight is None else weight.detach().float(), [CODES[path] for path in paths]
+    weight = None if weight is None else weight.detach().float()
+    delta_weight = None if delta_weight is None else delta_weight.float()
+    return torch.ops.burstmamba.scan_cpu(*floats, weight, codes, delta_weight).to(x.dtype)
 
 
 def scan_cpu(
@@ -65,33 +44,15 @@ def scan_cpu(
     delta_bias: Tensor,
     weight: Tensor | None,
     codes: Sequence[int],
+    delta_weight: Tensor | None = None,
 ) -> Tensor:
-    """The scan itself, for float32 tensors on the CPU."""
-    return run_forward(x, *prepare(x, delta, A, B, C, D, delta_bias, weight, codes))
-
-
-def scan_narrow_cpu(
-    x: Tensor,
-    delta: Tensor,
-    delta_weight: Tensor,
-    A: Tensor,
-    B: Tensor,
-    C: Tensor,
-    D: Tensor,
-    delta_bias: Tensor,
-    weight: Tensor | None,
-    codes: Sequence[int],
-) -> Tensor:
-    """The scan with Δ's projection, whose result never lies in memory; forward only."""
+    """The scan itself, for float32 tensors on the CPU; with `delta_weight` Δ's projection never lies in memory."""
     arguments, alive = prepare(x, delta, A, B, C, D, delta_bias, weight, codes)
-    by_rank = delta_weight.transpose(1, 2).contiguous()
-    arguments.rank = by_rank.shape[1]
-    arguments.point("delta_weight", by_rank)
-    return run_forward(x, arguments, [*alive, by_rank])
-
-
-def run_forward(x: Tensor, arguments: ScanProblem, alive: list[Tensor]) -> Tensor:
-    """Call the library; `alive` are the tensors that `arguments` points to."""
+    if delta_weight is not None:
+        by_rank = delta_weight.transpose(1, 2).contiguous()
+        arguments.rank = by_rank.shape[1]
+        arguments.point("delta_weight", by_rank)
+        alive.append(by_rank)
     out = empty_in_order(x)
     arguments.point("out", out, strides(out, 2))
     if out.numel():
@@ -104,12 +65,9 @@ def run_forward(x: Tensor, arguments: ScanProblem, alive: list[Tensor]) -> Tenso
 OPERATORS = torch.library.Library("burstmamba", "FRAGMENT")
 OPERATORS.define("scan_cpu" + torch.library.infer_schema(scan_cpu, mutates_args=()))
 OPERATORS.impl("scan_cpu", scan_cpu, "CPU")
-OPERATORS.define("scan_narrow_cpu" + torch.library.infer_schema(scan_narrow_cpu, mutates_args=()))
-OPERATORS.impl("scan_narrow_cpu", scan_narrow_cpu, "CPU")
 
 
 @torch.library.register_fake("burstmamba::scan_cpu")
-@torch.library.register_fake("burstmamba::scan_narrow_cpu")
 def _(x, *_):
     return empty_in_order(x)
 
@@ -151,9 +109,7 @@ def _(x, delta, A, B, C, D, delta_bias, weight, codes, dy):
 def prepare(x, delta, A, B, C, D, delta_bias, weight, codes) -> tuple[ScanProblem, list[Tensor]]:
     """The C structure, and the tensors that must live as long as it is used."""
     b, p, rows, columns, d = x.shape
-    arguments = ScanProblem(
-        b, p, len(codes), rows, columns, d, A.shape[-1], 0, torch.get_num_threads(), LANES, (ctypes.c_int64 * 8)(*codes)
-    )
+    arguments = ScanProblem(b, p, len(codes), rows, columns, d, A.shape[-1], codes=(ctypes.c_int64 * 8)(*codes))
     tensors = {"x": flat(x, 2), "delta": flat(delta, 3), "B": flat(B, 3), "C": flat(C, 3)}
     if weight is not None:
         tensors["weight"] = flat(weight, 2)
@@ -166,7 +122,8 @@ def prepare(x, delta, A, B, C, D, delta_bias, weight, codes) -> tuple[ScanProble
 
 
 def remember(ctx, inputs, output) -> None:
-    *tensors, ctx.codes = inputs
+    *tensors, ctx.codes, delta_weight = inputs
+    assert delta_weight is None, "Δ's projection inside the scan has no gradients"
     ctx.save_for_backward(*tensors)
 
 
@@ -174,9 +131,8 @@ def gradients(ctx, dy: Tensor) -> tuple[Tensor | None, ...]:
     tensors = ctx.saved_tensors
     dx, ddelta, dA, dB, dC, dD, dbias = torch.ops.burstmamba.scan_cpu_backward(*tensors, ctx.codes, dy)
     dD = dD.expand(tensors[5].shape)  # y holds D·x once a path, so every path's D has the same gradient
-    return dx, ddelta, dA, dB, dC, dD, dbias, None, None
+    return dx, ddelta, dA, dB, dC, dD, dbias, None, None, None
 
 
 torch.library.register_autograd("burstmamba::scan_cpu", gradients, setup_context=remember)
-register_flop_formula(torch.ops.burstmamba.scan_cpu)(scan_flops)
-register_flop_formula(torch.ops.burstmamba.scan_narrow_cpu)(narrow_scan_flops)
+register_flop_formula(torch.ops.burstmamba.scan_cpu)(scan_cpu_flops)

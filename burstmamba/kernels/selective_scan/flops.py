@@ -11,7 +11,7 @@ def scan_flops(x_shape, delta_shape, A_shape, *_, **__) -> int:
     return b * p * k * i * j * d * (9 * A_shape[-1] + 1)
 
 
-def narrow_scan_flops(x_shape, delta_shape, weight_shape, A_shape, *_, **__) -> int:
-    """Of a scan with Δ's projection inside, which is counted like any product."""
+def scan_cpu_flops(x_shape, delta_shape, A_shape, B, C, D, bias, weight, codes, delta_weight=None, **__) -> int:
+    """The same, and Δ's projection where it happens inside, counted like any product."""
     whole = (*delta_shape[:-1], x_shape[-1])
-    return scan_flops(x_shape, whole, A_shape) + 2 * delta_shape[-1] * prod(whole)
+    return scan_flops(x_shape, whole, A_shape) + (2 * delta_shape[-1] * prod(whole) if delta_weight else 0)
