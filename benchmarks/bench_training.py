@@ -2,7 +2,7 @@
 
 The bare step is forward, backward, clipping and AdamW on one batch that stays on the device. The loop adds cropping,
 synthesis one batch ahead, copying, averaged weights, counting and a look at the numbers. Both are measured on the burst
-lengths that the recipe's last phase draws. Writes results/training.json.
+lengths that the recipe's last phase draws. Writes results/training_RECIPE.json.
 """
 
 from __future__ import annotations
@@ -39,18 +39,16 @@ def main() -> None:
     parser.add_argument("--device", default="auto")
     options = parser.parse_args()
     device = choose_device(options.device)
-    rows, written = [], None
     for name in options.recipes:
         recipe = override(load_recipe(name), ["validation.bursts=1", *options.settings])
         with TemporaryDirectory() as scratch:
             source, _ = open_data(recipe, options.data, None, Path(scratch), device, Processes())
-            rows.append({"recipe": name, **measure(recipe, source, device, options.steps)})
+            row = {"recipe": name, **measure(recipe, source, device, options.steps)}
         print(
             "{recipe}: bare step {step_ms:.2f} ms, in the loop {loop_ms:.2f} ms: {overhead_percent:.1f} % more; "
-            "{prepare_s:.0f} s to prepare, {first_batches_s:.1f} s more to the first batches".format(**rows[-1])
+            "{prepare_s:.0f} s to prepare, {first_batches_s:.1f} s more to the first batches".format(**row)
         )
-        written = write_results("training", device, rows)  # after every recipe: a run may be cut off
-    print(written)
+        print(write_results(f"training_{name}", device, [row]))
 
 
 def measure(recipe: Recipe, source: Source, device: torch.device, steps: int) -> dict[str, object]:
