@@ -5,6 +5,7 @@ import os
 import shutil
 import subprocess
 import sys
+import zipfile
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -27,8 +28,8 @@ def checkout(tmp_path):
     return tmp_path
 
 
-def build(checkout, **environment):
-    command = [sys.executable, "setup.py", "build_ext", "--inplace"]
+def build(checkout, *arguments, **environment):
+    command = [sys.executable, "setup.py", *(arguments or ("build_ext", "--inplace"))]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
     return subprocess.Popen(command, cwd=checkout, env=os.environ | environment, **pipes)
 
@@ -53,3 +54,17 @@ def test_two_builds_at_once_do_not_collide(checkout):
     (library,) = libraries(checkout)
     assert ctypes.CDLL(str(library)).scan_problem_size() == ctypes.sizeof(cpu_library.ScanProblem)
     assert not (checkout / "build").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("c++") is None, reason="there is no C++ compiler")
+def test_two_installations_at_once_do_not_collide(checkout):
+    """As `pip install .` builds them: each wheel holds a library, and the checkout nothing new."""
+    before = set(checkout.rglob("*"))
+    runs = [build(checkout, "bdist_wheel", "--dist-dir", f"wheel-{i}") for i in range(2)]
+    outputs = [run.communicate()[0] for run in runs]
+    assert [run.returncode for run in runs] == [0, 0], outputs
+    wheels = [path for path in checkout.rglob("*") if path not in before and path.is_file()]
+    assert sorted(path.parent.name for path in wheels) == ["wheel-0", "wheel-1"]
+    for wheel in wheels:
+        assert any("_kernels_cpu" in name for name in zipfile.ZipFile(wheel).namelist())
