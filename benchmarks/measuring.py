@@ -117,6 +117,13 @@ def copy_bandwidth(device: torch.device) -> float:
     return 2 * source.nbytes / (timed(lambda: target.copy_(source), device)["median_ms"] / 1000)
 
 
+def matrix_rate(device: torch.device, dtype: torch.dtype) -> float:
+    """Measured operations a second of a large matrix product."""
+    side = 8192 if device.type == "cuda" else 1024
+    a, b = (torch.randn(side, side, dtype=dtype, device=device) for _ in range(2))
+    return 2 * side**3 / (timed(lambda: a @ b, device)["median_ms"] / 1000)
+
+
 def results_folder() -> Path:
     """benchmarks/results, or $BENCH_RESULTS."""
     folder = Path(os.environ.get("BENCH_RESULTS", RESULTS))

@@ -2,10 +2,11 @@
 
 import normalization_agreement
 import pytest
+import sampling_agreement
 import torch
 from agreement import relative_error
 from normalization_agreement import TOKENS, Tokens
-from sampling_agreement import SAMPLINGS, TOLERANCE
+from sampling_agreement import SAMPLINGS
 
 from burstmamba.errors import InputError
 from burstmamba.kernels import normalization, sampling
@@ -48,18 +49,8 @@ def test_where_gradients_are_kept_plain_pytorch_serves():
 @pytest.mark.parametrize("case", [case for case in SAMPLINGS if case.dtype == torch.float32], ids=str)
 @pytest.mark.parametrize("transposed", [False, True])
 def test_sampling(case, transposed, lanes, fresh_memory_is_nan):
-    torch.manual_seed(0)
-    features = torch.randn(case.n, case.c, case.h, case.w)
-    if case.channels_last:
-        features = features.contiguous(memory_format=torch.channels_last)
-    displacement = 3 * torch.randn(case.n, 2, case.out_h, case.out_w)
-    displacement[:, :, 0, 0], displacement[:, :, -1, -1] = 1e7, -1e7
-    if transposed:
-        displacement = displacement.mT.contiguous().mT
-    with torch.no_grad():
-        found = sample_bilinear(features, displacement, backend="cpp")
-        expected = sample_bilinear(features.double(), displacement, backend="reference")
-    assert relative_error(found, expected) <= TOLERANCE[torch.float32]
+    found = sampling_agreement.errors(case, "cpp", transposed=transposed)
+    assert found["values"] <= sampling_agreement.TOLERANCE[torch.float32]
 
 
 def test_sampling_nowhere_reads_a_pixel():

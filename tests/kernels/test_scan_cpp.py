@@ -209,9 +209,7 @@ def test_errors(library_folder):
         select_backend(torch.zeros(1), "cpp")
     assert select_backend(torch.zeros(1)).name == "reference"
     (library_folder / "_kernels_cpu.so").write_bytes(b"of another machine")
-    with pytest.raises(
-        InputError, match="is of another version of the package or of another machine"
-    ):
+    with pytest.raises(InputError, match="is of another version of the package or of another machine"):
         select_backend(torch.zeros(1), "cpp")
 
 
