@@ -75,7 +75,7 @@ def variants() -> dict[str, dict[str, int]]:
     """Tunings worth a try, by name; each shows its difference from the default."""
     return {
         "default": {},
-        "never cut": {"programs": 0, "backward_programs": 0},
+        "never cut": {"programs": 0, "backward_programs": 0, "long_programs": 0},
         "one group": {"elements": 256, "backward_elements": 256, "short_elements": 256, "short_backward_elements": 256},
         "registers 48": {"registers": 48, "short_registers": 64},
         "registers 96": {"registers": 96, "short_registers": 112},

@@ -4,6 +4,7 @@ import importlib
 import json
 import sys
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -115,6 +116,27 @@ def test_scan_on_a_cpu(command, monkeypatch, capsys):
     ratios = {row["what"]: row["ratio"] for row in block if "ratio" in row}
     assert ratios["reference loop / scan"] > 1 and ratios["scan / rest of the block"] > 0
     assert "scan / rest of the block" in printed and "to reach: at most 0.5" in printed
+
+
+@pytest.mark.skipif(find_spec("triton") is None, reason="Triton is not installed")
+def test_the_peer_that_is_never_cut(monkeypatch):
+    """No path, however long, is cut into chunks; ours is."""
+    import bench_scan
+
+    from burstmamba.kernels.selective_scan import triton_launch
+
+    monkeypatch.setattr(triton_launch, "multiprocessors", lambda device: 132)
+    monkeypatch.setattr(triton_launch, "TUNING", triton_launch.TUNING)
+    tile = next(case for case in bench_scan.CASES if case.tokens >= triton_launch.LONG)
+    like = torch.empty(1, 1, tile.i, tile.j, tile.d, device="meta")
+    problem = triton_launch.Problem(like, *(like,) * 6, None, (0, 1, 2, 3))
+    chunks = {}
+    for name in ("default", "never cut"):
+        bench_scan.tune(name)
+        programs = [value for field, value in vars(triton_launch.TUNING).items() if field.endswith("programs")]
+        assert len(programs) == 3
+        chunks[name] = {triton_launch.cut_into_chunks(problem, 3, 10_000, count)[0] for count in programs}
+    assert chunks["never cut"] == {1} and min(chunks["default"]) > 1
 
 
 def test_operations_of_a_training_step():
