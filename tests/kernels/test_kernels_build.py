@@ -6,12 +6,18 @@ import shutil
 import subprocess
 import sys
 import zipfile
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+import torch
 
+from burstmamba.correspondence.field import Correspondence
 from burstmamba.kernels.cpu import library as cpu_library
+from burstmamba.kernels.selective_scan import select_backend
+from burstmamba.model.burstmamba import BurstMamba
+from burstmamba.model.config import preset
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = Path("burstmamba/kernels/cpu")
@@ -43,6 +49,21 @@ def test_without_a_compiler_the_rest_is_installed(checkout):
     output = run.communicate()[0]
     assert run.returncode == 0 and "_kernels_cpu" in output and "failed" in output, output
     assert not libraries(checkout)
+
+
+@pytest.mark.skipif(cpu_library.library() is None, reason="the package was built without a C++ compiler")
+def test_without_the_library_the_network_gives_the_same(library_folder, monkeypatch):
+    torch.manual_seed(0)
+    model = BurstMamba(replace(preset("light"), blocks=(1,))).eval()
+    burst = torch.rand(1, 3, model.config.in_channels, 8, 9)
+    maps = Correspondence.identity(burst)
+    with torch.no_grad():
+        assert select_backend(burst).name == "reference"
+        plain = model(burst, maps)
+        monkeypatch.undo()
+        cpu_library.library.cache_clear()
+        assert select_backend(burst).name == "cpp"
+        torch.testing.assert_close(model(burst, maps), plain, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.slow
