@@ -15,12 +15,14 @@ from typing import Callable
 import torch
 
 RESULTS = Path(__file__).parent / "results"
+LOAD = round(os.getloadavg()[0], 2) if hasattr(os, "getloadavg") else None  # Windows counts none
+"""Processes that wanted a core in the minute before: a busy machine distorts ratios, too."""
 PATIENCE_S = 5.0
 """How long a slow peer is timed."""
 
 
 @cache
-def provenance(device: torch.device) -> dict[str, str | int]:
+def provenance(device: torch.device) -> dict[str, str | float | None]:
     """Commit, hardware and versions, so that a number can be traced."""
     git = ["git", "-C", str(Path(__file__).parent)]
     commit = subprocess.run([*git, "rev-parse", "--short", "HEAD"], capture_output=True, text=True).stdout.strip()
@@ -31,6 +33,7 @@ def provenance(device: torch.device) -> dict[str, str | int]:
         "commit": commit or "unknown",
         "device": name,
         "threads": torch.get_num_threads(),
+        "load_before": LOAD,
         "python": platform.python_version(),
         "torch": torch.__version__,
     }

@@ -109,5 +109,6 @@ def test_results_are_written_row_by_row(tmp_path, monkeypatch):
     monkeypatch.setenv("BENCH_RESULTS", str(tmp_path))
     for rows in ([{"a": 1}], [{"a": 1}, {"b": 2}]):
         path = measuring.write_results("some", torch.device("cpu"), rows)
-        assert json.loads(path.read_text())["rows"] == rows
+        content = json.loads(path.read_text())
+        assert content["rows"] == rows and content["provenance"].keys() >= {"commit", "device", "load_before", "torch"}
     assert [path.name for path in tmp_path.iterdir()] == ["some.json"]
