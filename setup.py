@@ -14,16 +14,8 @@ GNU_FLAGS = ["-O3", "-std=c++17", "-ffp-contract=fast", "-fvisibility=hidden", "
 class BuildKernels(build_ext):
     """Adds the flags that this compiler understands, OpenMP among them where it works.
 
-    Builds in a folder of its own and puts the library into a checkout whole, so that two builds at once, or a build and
-    a process that loads the library, do not meet.
+    Puts the library into a checkout whole, so that a build does not meet another, nor a process that loads the library.
     """
-
-    def run(self) -> None:
-        with tempfile.TemporaryDirectory() as folder:
-            self.build_temp = folder
-            if self.inplace:
-                self.build_lib = folder
-            super().run()
 
     def copy_file(self, infile, outfile, *args, **options):
         temporary = f"{outfile}.{os.getpid()}"
@@ -58,15 +50,18 @@ class BuildKernels(build_ext):
         return ext.export_symbols
 
 
-setup(
-    ext_modules=[
-        Extension(
-            "burstmamba.kernels.cpu._kernels_cpu",
-            sources=[f"{FOLDER}/kernels.cpp"],
-            depends=[f"{FOLDER}/{name}.h" for name in ("lanes", "rows_lanes", "scan_lanes")],
-            language="c++",
-            optional=True,
-        )
-    ],
-    cmdclass={"build_ext": BuildKernels},
-)
+# A folder of its own for every build: two installations from one checkout at once share nothing that is written.
+with tempfile.TemporaryDirectory() as scratch:
+    setup(
+        options={"build": {"build_base": scratch}, "egg_info": {"egg_base": scratch}},
+        ext_modules=[
+            Extension(
+                "burstmamba.kernels.cpu._kernels_cpu",
+                sources=[f"{FOLDER}/kernels.cpp"],
+                depends=[f"{FOLDER}/{name}.h" for name in ("lanes", "rows_lanes", "scan_lanes")],
+                language="c++",
+                optional=True,
+            )
+        ],
+        cmdclass={"build_ext": BuildKernels},
+    )

@@ -10,6 +10,7 @@ import argparse
 from pathlib import Path
 
 import torch
+from checking import check_all
 from measuring import timed, write_results
 
 from burstmamba.correspondence.field import Correspondence
@@ -32,6 +33,7 @@ def main() -> None:
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     options = parser.parse_args()
     device = torch.device(options.device)
+    check_all(device)
     model = BurstMamba(preset(options.preset)).to(device).eval()
     b, l, side = options.batch, options.frames, options.size
     frames = torch.rand(b, l, model.config.in_channels, side, side, device=device)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import subprocess
 import sys
 
@@ -17,6 +18,7 @@ COMMANDS = {
 
 
 def main() -> None:
+    argparse.ArgumentParser(description=__doc__).parse_args()
     rows = []
     for name, arguments in COMMANDS.items():
 
@@ -25,7 +27,7 @@ def main() -> None:
 
         run()
         rows.append({"what": name} | summary([clock(run) for _ in range(15)]))
-        print(f"{name:20} {rows[-1]['median_ms']:8.0f} ms", flush=True)
+        print("{what:20} {median_ms:8.0f} ms   ({q1_ms:.0f} to {q3_ms:.0f})".format(**rows[-1]), flush=True)
     print(f"written to {write_results('import', torch.device('cpu'), rows)}")
 
 

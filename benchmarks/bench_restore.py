@@ -24,6 +24,7 @@ from pathlib import Path
 import cv2
 import numpy as np
 import torch
+from checking import check_all
 from measuring import provenance, results_folder, summary
 from torch import Tensor, nn
 
@@ -104,6 +105,16 @@ def run_one(arguments: argparse.Namespace, megapixels: float) -> dict:
     return entry | {"tiles": report.tiles, "peak_memory_mb": report.peak_memory_mb, "peak_gpu_mb": gpu}
 
 
+def line(entry: dict) -> str:
+    """One size, for the table."""
+    total, network = entry["total"], entry["seconds_again" if "seconds_again" in entry else "seconds"]["network"]
+    return (
+        f"{entry['megapixels']:6.1f} MP × {entry['frames']}   files to picture {total['median_ms'] / 1000:7.2f} s "
+        f"({total['q1_ms'] / 1000:.2f} to {total['q3_ms'] / 1000:.2f})   network {network:7.2f} s   "
+        f"{entry['tiles']} windows   {entry['peak_memory_mb']} MB, GPU {entry['peak_gpu_mb']} MB"
+    )
+
+
 def main() -> None:
     """Measure, print, and write benchmarks/results/restore_*.json."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -128,6 +139,8 @@ def main() -> None:
     device = pick_device(arguments.device)
     name = "stand-in" if arguments.stand_in else Path(arguments.model).stem
     output = arguments.output or results_folder() / f"restore_{name}_{device.type}.json"
+    if not arguments.stand_in:
+        check_all(device)
     entries = []
     for megapixels in arguments.megapixels:
         # The last --megapixels counts.
@@ -138,7 +151,7 @@ def main() -> None:
         ]
         jobs.sort(key=lambda entry: entry["total_s"])
         entries.append(jobs[len(jobs) // 2] | {"total": summary([1000 * entry["total_s"] for entry in jobs])})
-        print(json.dumps(entries[-1]), flush=True)
+        print(line(entries[-1]), flush=True)
         result = {"what": f"restore, {name}", "provenance": provenance(device), "entries": entries}
         write_atomically(output, json.dumps(result, indent=2).encode() + b"\n")
 

@@ -1,6 +1,7 @@
 """Time the selective scan: `python benchmarks/bench_scan.py [--device cpu|cuda] [--tune] [--peers]`.
 
-Every backend is first checked against the reference on this device; a backend that fails is not timed. Peers are the
+Every kernel is first held against its reference on this device; nothing is timed if one fails. On a CPU a keyframe
+block follows, and what the scan takes of it (`bench_cpu_block.py`). Peers are the
 Triton walk that never cuts a path, as a plain loop kernel would be, the PyTorch reference compiled by `torch.compile`
 (the forward of short paths: anything else takes minutes to compile), and the reference as it is (a loop over tokens,
 timed by a call or a few), in this order. The results are written after every row.
@@ -11,62 +12,20 @@ from __future__ import annotations
 import argparse
 import itertools
 from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
-from multiprocessing import get_context
 
 import torch
-from measuring import copy_bandwidth, timed, timed_briefly, write_results
-from scan_cases import CASES, TWO, Case, make_inputs
+from bench_cpu_block import time_block
+from checking import check_all
+from measuring import copy_bandwidth, matrix_rate, timed, timed_briefly, write_results
+from scan_cases import CASES, Case, make_inputs
 
 from burstmamba.kernels.selective_scan import BACKENDS, selective_scan
 
-FOUR = ("rows", "columns", "rows reversed", "columns reversed")
 SHORT = 16
 """Tokens of a path up to which compiling a loop over them is worth the wait."""
-TOLERANCE = {torch.float32: 2e-4, torch.bfloat16: 3e-2}
-# Case, dtype, and whether tokens are weighted.
-CHECKS = (
-    (Case("check long", 2, 1, 9, 11, 90, 16, FOUR), torch.bfloat16, False),
-    (Case("check narrow", 1, 1, 4, 24, 20, 8, ("columns reversed", "rows")), torch.float32, True),
-    (Case("check burst", 2, 33, 14, 1, 45, 16, TWO), torch.bfloat16, True),
-    (Case("check two frames", 1, 40, 2, 1, 24, 8, TWO), torch.float32, False),
-    (Case("check chunks", 1, 1, 16, 17, 8, 16, ("columns", "rows reversed")), torch.float32, False),
-)
-
-
-def gradients(case: Case, inputs: list, backend: str, weight) -> list:
-    leaves = [tensor.detach().requires_grad_() for tensor in inputs]
-    y = selective_scan(*leaves, paths=case.paths, weight=weight, backend=backend)
-    upstream = torch.sin(torch.arange(y.numel(), device=y.device).view(y.shape)).to(y.dtype)
-    return [y.detach(), *torch.autograd.grad(y, leaves, upstream)]
-
-
-def check(backend: str, kind: str, index: int) -> tuple[str, float]:
-    """The largest error of one check against the reference in float32, relative to each tensor's largest value."""
-    (case, dtype, weighted), device = CHECKS[index], torch.device(kind)
-    inputs = make_inputs(case, dtype, device)
-    weight = torch.rand(case.b, case.p, case.i, case.j, device=device) if weighted else None
-    names = ("y", "dx", "ddelta", "dA", "dB", "dC", "dD", "dbias")
-    truth = gradients(case, [tensor.float() for tensor in inputs], "reference", weight)
-    worst = ("", 0.0)
-    for name, a, b in zip(names, gradients(case, inputs, backend, weight), truth, strict=True):
-        error = ((a.float() - b).abs().max() / b.abs().max().clamp_min(1e-6)).nan_to_num(torch.inf).item()
-        worst = max(worst, (f"{name} of {case.name} in {dtype}", error / TOLERANCE[dtype]), key=lambda pair: pair[1])
-    return worst
-
-
-def check_all(backend: str, device: torch.device, tunings: list[str]) -> None:
-    """Check a backend, and compile the variants meanwhile; stop here if it is off."""
-    with ProcessPoolExecutor(min(16, len(CHECKS) + len(tunings)), mp_context=get_context("spawn")) as pool:
-        jobs = [pool.submit(check, backend, device.type, index) for index in range(len(CHECKS))]
-        compiling = [pool.submit(compile_variant, name) for name in tunings]
-        what, worst = max((job.result() for job in jobs), key=lambda pair: pair[1])
-        if not worst <= 1:
-            raise SystemExit(f"{backend}: {what} is off by {worst:.1f} times the tolerance; not timed.")
-        print(f"{backend}: agrees with the reference; the worst, {what}, is {worst:.2f} of the tolerance", flush=True)
-        for job in compiling:
-            job.result()
+WORTH_A_MINUTE = 60e6
+"""State updates up to which a CPU, or a loop that keeps every state, is asked at all."""
 
 
 def time_case(
@@ -100,29 +59,23 @@ def time_peers(cases: list[Case], device: torch.device, dtype: torch.dtype) -> I
             yield time_case(case, "triton", device, dtype) | {"backend": "triton, never cut"}
         tune("default")
     for case in cases:
-        if case.tokens <= SHORT and case.bar_ms:  # the forward alone: the backward takes minutes to compile
+        if case.tokens <= SHORT and (case.bar_ms or device.type == "cpu"):
+            # The forward alone: the backward takes minutes to compile.
             compiled, forward = torch.compile(selective_scan, dynamic=False), replace(case, backward=False)
             yield time_case(forward, "reference", device, dtype, scan=compiled) | {"backend": "reference, compiled"}
     for case in sorted(cases, key=lambda case: case.tokens):
         # The backward of a loop keeps every state: tens of gigabytes for the long paths of a whole batch.
-        small = case.tokens <= SHORT or (device.type == "cuda" and case.elements < 60e6)
+        small = case.tokens <= SHORT or (device.type == "cuda" and case.elements < WORTH_A_MINUTE)
         yield time_case(
             case if small else replace(case, backward=False), "reference", device, dtype, clock=timed_briefly
         )
-
-
-def matrix_rate(device: torch.device, dtype: torch.dtype) -> float:
-    """Measured operations a second of a large matrix product."""
-    side = 8192 if device.type == "cuda" else 1024
-    a, b = (torch.randn(side, side, dtype=dtype, device=device) for _ in range(2))
-    return 2 * side**3 / (timed(lambda: a @ b, device)["median_ms"] / 1000)
 
 
 def variants() -> dict[str, dict[str, int]]:
     """Tunings worth a try, by name; each shows its difference from the default."""
     return {
         "default": {},
-        "never cut": {"programs": 0, "long_programs": 0, "backward_programs": 0},
+        "never cut": {"programs": 0, "backward_programs": 0, "long_programs": 0},
         "one group": {"elements": 256, "backward_elements": 256, "short_elements": 256, "short_backward_elements": 256},
         "registers 48": {"registers": 48, "short_registers": 64},
         "registers 96": {"registers": 96, "short_registers": 112},
@@ -158,7 +111,7 @@ def main() -> None:
     cases = [case for case in CASES if args.only in case.name]
     dtype = torch.bfloat16 if device.type == "cuda" else torch.float32
     if device.type == "cpu":
-        cases = [case for case in cases if case.elements < 60e6]
+        cases = [case for case in cases if case.elements < WORTH_A_MINUTE]
     names = [b.name for b in BACKENDS if b.unavailable(torch.empty(1, device=device)) is None and b.name != "reference"]
     bandwidth = copy_bandwidth(device)
     rate = matrix_rate(device, dtype)
@@ -169,9 +122,10 @@ def main() -> None:
         rows.append(row)
         write_results(f"scan_{device.type}", device, rows)
 
+    tried = list(variants()) if args.tune else ["default"]
+    check_all(device, [(compile_variant, name) for name in tried if "triton" in names])
     for backend in names:
-        tunings = list(variants()) if args.tune and backend == "triton" else ["default"]
-        check_all(backend, device, tunings if backend == "triton" else [])
+        tunings = tried if backend == "triton" else ["default"]
         for tuning, case in itertools.product(tunings, cases):
             if backend == "triton":
                 tune(tuning)
@@ -186,7 +140,8 @@ def main() -> None:
             keep(row)
             print(
                 f"{backend:9} {tuning:26} {case.name:40} forward {row['forward']['median_ms']:8.3f} ms   "
-                f"with backward {total:8.3f} ms   copying alone {floor:6.3f} ms   bar {case.bar_ms}",
+                f"with backward {total:8.3f} ms   copying alone {floor:6.3f} ms, {floor / total:.2f} of it   "
+                f"{operations / 1e12:.2f} TFLOP/s, {operations / rate:.3f} of products'   bar {case.bar_ms}",
                 flush=True,
             )
     for row in time_peers(cases, device, dtype) if args.peers else ():
@@ -196,6 +151,8 @@ def main() -> None:
         calls = f"   {total['calls']} calls" if "calls" in total else ""
         print(f"{row['backend']:20} {row['case']:40} {kind:13} {total['median_ms']:10.3f} ms{calls}", flush=True)
     print(f"written to {write_results(f'scan_{device.type}', device, rows)}")
+    if device.type == "cpu" and "cpp" in names:
+        time_block()
 
 
 if __name__ == "__main__":

@@ -2,7 +2,8 @@
 
 Each step is timed as a user of plain PyTorch would run it (launched, nothing compiled, the same scan), and as `train`
 runs it (blocks compiled, the whole step a CUDA graph). Inputs are random and stay on the device. Windows are replayed
-as `restore` replays them. The scan is checked against its reference first. Writes results/train_step.json.
+as `restore` replays them. Kernels are held against their references first. Operations are those of forward and
+backward, two a multiply-add; with the matrix rate of the same run they give a floor. Writes results/train_step.json.
 """
 
 from __future__ import annotations
@@ -13,10 +14,11 @@ import time
 from dataclasses import dataclass
 
 import torch
-from bench_scan import check_all
-from measuring import straightness, summary, timed, write_results
+from checking import check_all
+from measuring import matrix_rate, straightness, summary, timed, write_results
 
 from burstmamba.correspondence.field import Correspondence
+from burstmamba.evaluation.complexity import measure_complexity
 from burstmamba.model.burstmamba import BurstMamba
 from burstmamba.model.config import preset
 from burstmamba.restoration.runner import Runner
@@ -38,6 +40,12 @@ class Case:
     length: int
     bar_ms: float | None = None
     """The time to reach on an H200."""
+
+    @property
+    def operations(self) -> float:
+        """Of a step: a backward takes twice as many as its forward."""
+        once = measure_complexity(preset(self.model), self.side, self.side, self.length).total("double-scan")
+        return 3 * self.batch * once
 
 
 CASES = (
@@ -111,10 +119,13 @@ def main() -> None:
     parser.add_argument("--skip-windows", action="store_true")
     parser.add_argument("--skip-launched", action="store_true")
     args = parser.parse_args()
+    if not torch.cuda.is_available():
+        parser.error("training steps are timed on a CUDA GPU, and there is none; use another machine.")
     device = torch.device("cuda")
     torch.backends.cudnn.benchmark = True
-    check_all("triton", device, [])
-    rows: list[dict] = []
+    check_all(device)
+    rate = matrix_rate(device, torch.bfloat16)
+    rows: list[dict] = [{"matrix_flops_per_s": rate}]
 
     def keep(row: dict) -> dict:
         rows.append(row)
@@ -123,11 +134,14 @@ def main() -> None:
 
     for case in CASES:
         if args.only in case.name:
-            row = keep(time_step(case, device, not args.skip_launched))
+            row = time_step(case, device, not args.skip_launched)
+            row |= {"operations": case.operations, "matrix_floor_ms": round(1000 * case.operations / rate, 2)}
+            keep(row | {"floor_over_time": round(row["matrix_floor_ms"] / row["captured"]["median_ms"], 3)})
             launched = row.get("launched", summary([float("nan")]))["median_ms"]
             print(
                 f"{case.name:16} launched {launched:7.2f} ms   captured {row['captured']['median_ms']:7.2f} ms   "
-                f"bar {case.bar_ms} ms   {row['memory_gib']} GiB   {row['prepare_s']} s to prepare",
+                f"products alone {row['matrix_floor_ms']:6.2f} ms   bar {case.bar_ms} ms   "
+                f"{row['memory_gib']} GiB   {row['prepare_s']} s to prepare",
                 flush=True,
             )
     if not args.skip_windows:

@@ -15,12 +15,14 @@ from typing import Callable
 import torch
 
 RESULTS = Path(__file__).parent / "results"
+LOAD = round(os.getloadavg()[0], 2) if hasattr(os, "getloadavg") else None  # Windows counts none
+"""Processes that wanted a core in the minute before: a busy machine distorts ratios, too."""
 PATIENCE_S = 5.0
 """How long a slow peer is timed."""
 
 
 @cache
-def provenance(device: torch.device) -> dict[str, str | int]:
+def provenance(device: torch.device) -> dict[str, str | float | None]:
     """Commit, hardware and versions, so that a number can be traced."""
     git = ["git", "-C", str(Path(__file__).parent)]
     commit = subprocess.run([*git, "rev-parse", "--short", "HEAD"], capture_output=True, text=True).stdout.strip()
@@ -31,6 +33,7 @@ def provenance(device: torch.device) -> dict[str, str | int]:
         "commit": commit or "unknown",
         "device": name,
         "threads": torch.get_num_threads(),
+        "load_before": LOAD,
         "python": platform.python_version(),
         "torch": torch.__version__,
     }
@@ -106,7 +109,8 @@ def clock(run: Callable[[], object]) -> float:
 
 
 def summary(times: list[float]) -> dict[str, float]:
-    quartiles = statistics.quantiles(times, n=4) if len(times) > 1 else [times[0]] * 3
+    """Median and quartiles, none of them beyond what was measured."""
+    quartiles = statistics.quantiles(times, n=4, method="inclusive") if len(times) > 1 else [times[0]] * 3
     return {"median_ms": round(quartiles[1], 4), "q1_ms": round(quartiles[0], 4), "q3_ms": round(quartiles[2], 4)}
 
 
@@ -115,6 +119,13 @@ def copy_bandwidth(device: torch.device) -> float:
     source = torch.empty(2**28 if device.type == "cuda" else 2**24, dtype=torch.float32, device=device)
     target = torch.empty_like(source)
     return 2 * source.nbytes / (timed(lambda: target.copy_(source), device)["median_ms"] / 1000)
+
+
+def matrix_rate(device: torch.device, dtype: torch.dtype) -> float:
+    """Measured operations a second of a large matrix product."""
+    side = 8192 if device.type == "cuda" else 1024
+    a, b = (torch.randn(side, side, dtype=dtype, device=device) for _ in range(2))
+    return 2 * side**3 / (timed(lambda: a @ b, device)["median_ms"] / 1000)
 
 
 def results_folder() -> Path:

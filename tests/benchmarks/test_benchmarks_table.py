@@ -91,6 +91,11 @@ def test_write_replaces_what_is_between_the_marks(tmp_path, monkeypatch):
     assert page.read_text() == f"before\n{table.block(True)}after\n"
 
 
+def test_quartiles_of_few_times():
+    assert measuring.summary([3.0]) == {"median_ms": 3.0, "q1_ms": 3.0, "q3_ms": 3.0}
+    assert measuring.summary([1.0, 9.0]) == {"median_ms": 5.0, "q1_ms": 3.0, "q3_ms": 7.0}
+
+
 def test_a_slow_peer_is_timed_by_one_call(monkeypatch):
     calls = []
     run = lambda: (calls.append(1), time.sleep(0.02))  # noqa: E731 (a call for each time)
@@ -104,5 +109,6 @@ def test_results_are_written_row_by_row(tmp_path, monkeypatch):
     monkeypatch.setenv("BENCH_RESULTS", str(tmp_path))
     for rows in ([{"a": 1}], [{"a": 1}, {"b": 2}]):
         path = measuring.write_results("some", torch.device("cpu"), rows)
-        assert json.loads(path.read_text())["rows"] == rows
+        content = json.loads(path.read_text())
+        assert content["rows"] == rows and content["provenance"].keys() >= {"commit", "device", "load_before", "torch"}
     assert [path.name for path in tmp_path.iterdir()] == ["some.json"]

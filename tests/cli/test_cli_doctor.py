@@ -7,7 +7,6 @@ from typer.testing import CliRunner
 
 from burstmamba.cli import build_app
 from burstmamba.kernels.cpu import library as cpu_library
-from burstmamba.kernels.selective_scan import cpu_backend
 
 
 def examine():
@@ -24,8 +23,7 @@ def test_says_which_scan_runs():
     assert report["scan backends"]["reference"].startswith("cpu: available")
 
 
-def test_says_that_there_was_no_compiler(monkeypatch):
-    monkeypatch.setattr(cpu_backend, "library", lambda: None)
+def test_says_that_there_was_no_compiler(library_folder):
     said = examine()["scan backends"]["cpp"]
     assert said.startswith("cpu: the package was installed without a C++ compiler; install one")
 

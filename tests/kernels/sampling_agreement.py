@@ -35,8 +35,11 @@ SAMPLINGS = (
 )
 
 
-def errors(sampling: Sampling, backend: str, device: str = "cpu") -> dict[str, float]:
-    """Error of the sampled values and of the features' gradient, relative to the largest value."""
+def errors(sampling: Sampling, backend: str, device: str = "cpu", *, transposed: bool = False) -> dict[str, float]:
+    """Error of the sampled values and of the features' gradient, which C++ has none of, relative to the largest value.
+
+    `transposed`: whether the map lies in memory column by column.
+    """
     generator = torch.Generator().manual_seed(sampling.c)
     features = torch.randn(sampling.n, sampling.c, sampling.h, sampling.w, generator=generator).to(sampling.dtype)
     if sampling.channels_last:
@@ -44,13 +47,17 @@ def errors(sampling: Sampling, backend: str, device: str = "cpu") -> dict[str, f
     displacement = 3 * torch.randn(sampling.n, 2, sampling.out_h, sampling.out_w, generator=generator)
     displacement[:, :, 0, 0] = 1e7
     displacement[:, :, 0, 1] = -2.0  # whole pixels, beyond the border
+    displacement[:, :, -1, -1] = -1e7
+    if transposed:
+        displacement = displacement.mT.contiguous().mT
     upstream = torch.randn(sampling.n, sampling.c, sampling.out_h, sampling.out_w, generator=generator)
     outcome = []
     for name, dtype in (("reference", torch.float64), (backend, sampling.dtype)):
         leaf = features.to(device, dtype).detach().requires_grad_()
-        y = sample_bilinear(leaf, displacement.to(device), backend=name)
+        with torch.set_grad_enabled(backend != "cpp"):
+            y = sample_bilinear(leaf, displacement.to(device), backend=name)
         assert y.dtype == dtype
-        outcome.append((y.detach(), *torch.autograd.grad(y, leaf, upstream.to(device, dtype))))
-    return {
-        name: relative_error(found, truth) for name, truth, found in zip(("values", "gradient"), *outcome, strict=True)
-    }
+        gradient = torch.autograd.grad(y, leaf, upstream.to(device, dtype)) if y.requires_grad else ()
+        outcome.append((y.detach(), *gradient))
+    names = ("values", "gradient")[: len(outcome[0])]
+    return {name: relative_error(found, truth) for name, truth, found in zip(names, *outcome, strict=True)}

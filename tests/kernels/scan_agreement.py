@@ -110,8 +110,10 @@ SMALL = (
     Scan(3, 21, d=33, n=16, paths=("columns",), layout="strided"),
     Scan(5, 5, paths=PATHS, b=2, layout="expanded"),
     Scan(6, 4, paths=PATHS, shift=-60.0),
+    Scan(6, 4, paths=PATHS, shift=-200.0),
     Scan(6, 4, paths=PATHS, shift=40.0),
     Scan(6, 4, paths=PATHS, shift=3000.0),
+    Scan(6, 4, paths=PATHS, shift=1e30),
     Scan(6, 4, paths=("rows", "columns"), dtype=torch.bfloat16),
     Scan(14, paths=BURST, p=2, dtype=torch.float16, weighted=True),
     Scan(257, d=4),
@@ -128,8 +130,8 @@ TINY = (
     Scan(9, 7, d=4, n=8, paths=("columns reversed",), layout="strided", weighted=True),
     Scan(1, 18, d=3, n=16),
     Scan(2, 2, d=3, n=18),
-    Scan(3, 6, d=3, n=2, shift=-60.0),
-    Scan(3, 6, d=3, n=2, paths=("columns",), shift=3000.0),
+    Scan(3, 6, d=3, n=2, shift=-200.0),
+    Scan(3, 6, d=3, n=2, paths=("columns",), shift=1e30),
     Scan(17, d=3, dtype=torch.bfloat16),
 )
 LARGE = (

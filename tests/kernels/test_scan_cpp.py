@@ -1,5 +1,6 @@
 """The C++ scan against the reference."""
 
+import shutil
 import subprocess
 import sys
 
@@ -9,7 +10,7 @@ from scan_agreement import BURST, LARGE, SMALL, Scan, errors, make_inputs, resul
 
 from burstmamba.errors import InputError
 from burstmamba.kernels.cpu import library as cpu_library
-from burstmamba.kernels.selective_scan import cpu_backend, select_backend, selective_scan
+from burstmamba.kernels.selective_scan import select_backend, selective_scan
 
 pytestmark = pytest.mark.skipif(cpu_library.library() is None, reason="the package was built without a C++ compiler")
 
@@ -24,15 +25,9 @@ def test_values_and_gradients_of_long_scans(scan):
     assert not too_far(scan, errors(scan, "cpp"))
 
 
-def test_fresh_memory_does_not_leak(monkeypatch):
-    """Uninitialised memory is NaN here; whatever the kernel leaves unwritten would show."""
-    torch.use_deterministic_algorithms(True)
-    try:
-        assert torch.utils.deterministic.fill_uninitialized_memory
-        assert torch.empty(1).isnan().all()
-        assert not too_far(SMALL[3], errors(SMALL[3], "cpp"))
-    finally:
-        torch.use_deterministic_algorithms(False)
+@pytest.mark.parametrize("scan", SMALL, ids=str)
+def test_fresh_memory_does_not_leak(scan, lanes, fresh_memory_is_nan):
+    assert not too_far(scan, errors(scan, "cpp"))
 
 
 @pytest.mark.parametrize("scan", [Scan(12, 13, d=40, n=16, paths=("rows", "columns reversed")), SMALL[3]], ids=str)
@@ -46,6 +41,18 @@ def test_runs_agree_bit_for_bit(scan, threads):
     finally:
         torch.set_num_threads(before)
     assert all(torch.equal(a, b) for a, b in zip(first, second, strict=True))
+
+
+@pytest.mark.parametrize("threads", [1, 2, 5])
+def test_values_and_gradients_of_several_threads(threads):
+    """One sequence, whose channels they share, and more sequences than threads."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        for scan in (SMALL[8], Scan(12, 13, d=90, n=16, paths=BURST), *LARGE[1:]):
+            assert not too_far(scan, errors(scan, "cpp")), str(scan)
+    finally:
+        torch.set_num_threads(before)
 
 
 def test_threads_change_no_output():
@@ -95,18 +102,14 @@ def test_projection_of_delta_inside_the_scan(scan, rank, lanes):
     assert torch.equal(gradient, same)
 
 
-def test_no_sequences_have_gradients_of_zero():
+def test_no_sequences_have_gradients_of_zero(fresh_memory_is_nan):
     inputs, _ = make_inputs(Scan(3, d=20, n=8))
     empty = [tensor[:0] if tensor.ndim > 4 else tensor for tensor in inputs]
-    torch.use_deterministic_algorithms(True)  # fresh memory is NaN
-    try:
-        found = results(empty, None, Scan(3, d=20, n=8), "cpp")
-    finally:
-        torch.use_deterministic_algorithms(False)
+    found = results(empty, None, Scan(3, d=20, n=8), "cpp")
     assert not any(tensor.any() for tensor in found)
 
 
-def test_not_a_number_is_not_hidden():
+def test_not_a_number_is_not_hidden(lanes):
     inputs, _ = make_inputs(Scan(5, d=20, n=4))
     inputs[1][0, 0, 0, 2, 0, 3] = torch.nan
     y = selective_scan(*inputs, paths=("rows",), backend="cpp")
@@ -140,6 +143,37 @@ def test_compiles(mode):
         assert all(torch.equal(*pair) for pair in zip(torch.autograd.grad(y, leaves, upstream), expected, strict=True))
 
 
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("c++") is None, reason="the compiler of PyTorch needs one for C++")
+def test_compiles_to_machine_code():
+    """By PyTorch's own compiler, which fuses what is around the scan."""
+    scan = Scan(6, 8, d=20, n=8, paths=BURST)
+    inputs, _ = make_inputs(scan)
+    torch.compiler.reset()
+    compiled = torch.compile(lambda *tensors: torch.sin(selective_scan(*tensors, paths=BURST)) + 1, fullgraph=True)
+    leaves = [tensor.detach().requires_grad_() for tensor in inputs]
+    y = compiled(*leaves)
+    expected = torch.sin(selective_scan(*leaves, paths=BURST)) + 1
+    torch.testing.assert_close(y, expected)
+    for pair in zip(*(torch.autograd.grad(output.sum(), leaves) for output in (y, expected)), strict=True):
+        torch.testing.assert_close(*pair)
+
+
+def test_compiles_once_for_all_sizes():
+    graphs = []
+
+    def count(graph, _):
+        graphs.append(graph)
+        return graph
+
+    torch.compiler.reset()
+    compiled = torch.compile(selective_scan, fullgraph=True, dynamic=True, backend=count)
+    for rows in (6, 9, 11):
+        inputs, _ = make_inputs(Scan(rows, 8, d=20, n=8, paths=BURST))
+        assert torch.equal(compiled(*inputs, paths=BURST), selective_scan(*inputs, paths=BURST))
+    assert len(graphs) == 1
+
+
 def test_autocast_keeps_float32():
     inputs, _ = make_inputs(SMALL[6])
     plain = selective_scan(*inputs, paths=SMALL[6].paths)
@@ -155,18 +189,28 @@ def test_flops(mode):
     assert counter.get_total_flops() == 2 * 24 * 5 * (9 * 4 + 1)
 
 
+def test_flops_of_the_gradients():
+    scan = Scan(6, 4, d=5, n=4, paths=BURST)
+    inputs, _ = make_inputs(scan)
+    with torch.utils.flop_counter.FlopCounterMode(display=False) as counter:
+        results(inputs, None, scan, "cpp")
+    assert counter.get_total_flops() == 3 * 2 * 24 * 5 * (9 * 4 + 1)
+
+
 def test_selection_prefers_it_on_the_cpu():
     assert select_backend(torch.zeros(1)).name == "cpp"
     assert select_backend(torch.zeros(1, dtype=torch.float64)).name == "reference"
 
 
-def test_errors(monkeypatch):
+def test_errors(library_folder):
     with pytest.raises(InputError, match="scan backend 'cpp' cannot run here: it takes float32, .* not float64"):
         select_backend(torch.zeros(1, dtype=torch.float64), "cpp")
-    monkeypatch.setattr(cpu_backend, "library", lambda: None)
     with pytest.raises(InputError, match="installed without a C\\+\\+ compiler"):
         select_backend(torch.zeros(1), "cpp")
     assert select_backend(torch.zeros(1)).name == "reference"
+    (library_folder / "_kernels_cpu.so").write_bytes(b"of another machine")
+    with pytest.raises(InputError, match="is of another version of the package or of another machine"):
+        select_backend(torch.zeros(1), "cpp")
 
 
 def test_processes_do_not_collide():

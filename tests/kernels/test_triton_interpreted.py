@@ -38,7 +38,7 @@ def test_scan_with_the_default_tuning(found):
 
 
 def test_long_paths_forward_alone(found):
-    assert found["long"] < 1e-4
+    assert not too_far(TINY[4], found["scan"]["long"])
 
 
 def test_fresh_memory_does_not_leak(found):
@@ -50,7 +50,8 @@ def test_scan_runs_agree(found):
 
 
 def test_flops(found):
-    assert found["flops"] == 2 * 18 * 5 * (9 * 4 + 1)
+    """The gradients take twice as many again."""
+    assert found["flops"] == 3 * 2 * 18 * 5 * (9 * 4 + 1)
 
 
 @pytest.mark.parametrize("sampling", SAMPLINGS, ids=str)

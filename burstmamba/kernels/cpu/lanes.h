@@ -34,7 +34,7 @@ static inline void store(float* to, vf v, int lanes) {
 #endif
 }
 
-// 2^(u v) for u v <= 126: relative error 1.6e-7, 6e-8 for u v next to 0, and exactly 1 for 0.
+// 2^(u v) for u v <= 126: relative error 1.6e-7, 6e-8 for u v next to 0, exactly 1 for 0, and exactly 0 far below it.
 static inline vf exp2_lanes(vf u, vf v) {
 #if LANES == 16
     const vf t = u * v + 0.5f;
@@ -48,7 +48,7 @@ static inline vf exp2_lanes(vf u, vf v) {
 #else
     const float rounder = 12582912.0f;  // 1.5 * 2^23: a sum with it is rounded to whole numbers, in the lowest bits
     vf t = u * v;
-    t = t > -126.0f ? t : splat(-126.0f);  // 2^-126 is nothing next to any float32 sum
+    t = t > -127.0f ? t : splat(-127.0f);  // whose bits come out as those of 0
     const vf shifted = t + rounder, f = t - (shifted - rounder);
     vf p = f * 0.0013264724f + 0.0096715129f;
     p = p * f + 0.0555073375f;

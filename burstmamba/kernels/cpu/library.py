@@ -11,7 +11,10 @@ from torch import Tensor
 
 LANES = 0
 """Most lanes of a vector to use; 0 leaves the choice to the processor. Tests set it."""
+FOLDER = Path(__file__).parent
+"""Where the installation puts the library."""
 NOT_BUILT = "the package was installed without a C++ compiler; install one (g++ or clang++) and reinstall"
+NOT_OURS = "the C++ library is of another version of the package or of another machine; reinstall"
 
 
 class Problem(ctypes.Structure):
@@ -83,12 +86,15 @@ FUNCTIONS = {
 SIZES = {"scan_problem_size": ScanProblem, "rows_problem_size": RowsProblem, "sample_problem_size": SampleProblem}
 
 
+def built_files() -> list[Path]:
+    """What installations have left here."""
+    return [path for path in sorted(FOLDER.glob("_kernels_cpu*")) if path.suffix in (".so", ".pyd", ".dylib")]
+
+
 @cache
 def library() -> ctypes.CDLL | None:
     """The shared library that the installation has built, or None."""
-    for path in sorted(Path(__file__).parent.glob("_kernels_cpu*")):
-        if path.suffix not in (".so", ".pyd", ".dylib"):
-            continue
+    for path in built_files():
         try:
             loaded = ctypes.CDLL(str(path))
         except OSError:  # built for another machine or another C library
@@ -103,6 +109,17 @@ def library() -> ctypes.CDLL | None:
         loaded.scan_has_threads.argtypes, loaded.scan_has_threads.restype = [], ctypes.c_int64
         return loaded
     return None
+
+
+def absent() -> str | None:
+    """Why there is no library to call; None where there is one."""
+    if library() is not None:
+        return None
+    return NOT_OURS if built_files() else NOT_BUILT
+
+
+# What `torch.compiler.assume_constant_result` does, which imports the compiler: no tracing into the search for a file.
+absent._dynamo_marked_constant = True  # type: ignore[attr-defined] (functions take any)
 
 
 def call(kernel: str, problem: Problem) -> None:

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from burstmamba.kernels.cpu.library import RowsProblem, call, library
 from burstmamba.kernels.normalization import reference
 from burstmamba.kernels.normalization.reference import gate
+from burstmamba.kernels.normalization.rows import as_rows
 
 __all__ = ["advance", "advance_and_normalize", "gate", "normalize", "serves"]
 
@@ -73,9 +74,3 @@ def run(
     if rows:
         call("normalize_rows", problem)
     return total, normal
-
-
-def as_rows(tokens: Tensor) -> Tensor:
-    """(..., c) → (rows, c) with neighbouring channels; a view where the layout allows."""
-    rows = tokens.reshape(-1, tokens.shape[-1])
-    return rows if rows.stride(1) == 1 or rows.shape[1] == 1 else rows.contiguous()

@@ -6,6 +6,7 @@ import torch
 import triton
 from torch import Tensor, nn
 
+from burstmamba.kernels.normalization.rows import as_rows
 from burstmamba.kernels.normalization.triton_kernels import advance_rows, channel_gates, normalize_rows
 
 ELEMENTS = 4096
@@ -70,12 +71,6 @@ def gate(mean: Tensor, reduce: nn.Conv2d, expand: nn.Conv2d) -> Tensor:
             NARROW=triton.next_power_of_2(narrow), BLOCK=triton.next_power_of_2(channels), num_warps=4,
         )  # fmt: skip
     return out
-
-
-def as_rows(tokens: Tensor) -> Tensor:
-    """(rows, channels): a view where one stride leads from row to row, as in a half of a projection; else a copy."""
-    rows = tokens.flatten(0, -2)
-    return rows if rows.stride(1) == 1 else rows.contiguous()
 
 
 def new_normal(tokens: Tensor, width: int | None) -> Tensor:

@@ -2,26 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Callable
-
 from torch import Tensor
 
 from burstmamba.errors import InputError
+from burstmamba.kernels.backends import Backend, select
 from burstmamba.kernels.sampling import cpu_backend, triton_backend
 from burstmamba.kernels.sampling.reference import sample_bilinear_reference
 
-__all__ = ["BACKENDS", "Backend", "sample_bilinear", "select_backend"]
-
-
-@dataclass(frozen=True)
-class Backend:
-    """One implementation of the sampling, and why it may not be usable here."""
-
-    name: str
-    sample: Callable[[Tensor, Tensor], Tensor]
-    unavailable: Callable[[Tensor], str | None]
-    """The reason why this backend cannot take features like these; None when it can."""
+__all__ = ["BACKENDS", "sample_bilinear", "select_backend"]
 
 
 # Fastest first; the reference takes everything.
@@ -53,17 +41,9 @@ def sample_bilinear(features: Tensor, displacement: Tensor, *, backend: str | No
             "sampling expects features (n, c, h, w) and displacement (n, 2, h', w'), "
             f"got {tuple(features.shape)} and {tuple(displacement.shape)}."
         )
-    return select_backend(features, backend).sample(features, displacement)
+    return select_backend(features, backend).run(features, displacement)
 
 
 def select_backend(features: Tensor, name: str | None = None) -> Backend:
     """The backend that serves features like these: the named one, or the first of the table that can."""
-    if name is None:
-        return next(backend for backend in BACKENDS if backend.unavailable(features) is None)
-    for backend in BACKENDS:
-        if backend.name == name:
-            reason = backend.unavailable(features)
-            if reason is not None:
-                raise InputError(f"sampling backend {name!r} cannot run here: {reason}.")
-            return backend
-    raise InputError(f"unknown sampling backend {name!r}; known: {', '.join(backend.name for backend in BACKENDS)}.")
+    return select("sampling", BACKENDS, features, name)

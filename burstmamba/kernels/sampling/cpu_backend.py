@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from burstmamba.kernels.cpu.library import NOT_BUILT, SampleProblem, call, library
+from burstmamba.kernels.cpu.library import SampleProblem, absent, call
 
 
 def unavailable(features: Tensor) -> str | None:
@@ -14,9 +14,7 @@ def unavailable(features: Tensor) -> str | None:
         return "it takes float32 on a CPU"
     if torch.is_grad_enabled() or torch.compiler.is_compiling():
         return "it has no gradients and is not compiled; use it under torch.no_grad()"
-    if library() is None:
-        return NOT_BUILT
-    return None
+    return absent()
 
 
 def sample(features: Tensor, displacement: Tensor) -> Tensor:

@@ -2,32 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Callable
-
 import torch
 from torch import Tensor
 
 from burstmamba.errors import InputError
+from burstmamba.kernels.backends import Backend, select
 from burstmamba.kernels.selective_scan import cpu_backend, triton_backend
 from burstmamba.kernels.selective_scan.reference import PATHS, selective_scan_reference
 from burstmamba.kernels.triton_support import INSTALLED
 
-__all__ = ["BACKENDS", "PATHS", "Backend", "register_operators", "select_backend", "selective_scan"]
+__all__ = ["BACKENDS", "PATHS", "register_operators", "select_backend", "selective_scan"]
 
 MOST_PATHS = 8
-
-
-@dataclass(frozen=True)
-class Backend:
-    """One implementation of the scan, and why it may not be usable here."""
-
-    name: str
-    scan: Callable[..., Tensor]
-    unavailable: Callable[[Tensor], str | None]
-    """The reason why this backend cannot take a tensor like this one; None when it can."""
-    widens: bool = False
-    """Whether it takes a Δ as narrow as its rank, and its projection, where no gradient is kept."""
 
 
 # Fastest first; the reference takes everything.
@@ -76,24 +62,16 @@ def selective_scan(
     check_shapes(x, delta, A, B, C, D, delta_bias, paths, weight, delta_weight)
     chosen = select_backend(x, backend)
     if delta_weight is None:
-        return chosen.scan(x, delta, A, B, C, D, delta_bias, paths, weight)
+        return chosen.run(x, delta, A, B, C, D, delta_bias, paths, weight)
     if chosen.widens and not torch.is_grad_enabled():
-        return chosen.scan(x, delta, A, B, C, D, delta_bias, paths, weight, delta_weight)
+        return chosen.run(x, delta, A, B, C, D, delta_bias, paths, weight, delta_weight)
     delta = torch.einsum("bpkijr,kdr->bpkijd", delta, delta_weight)
-    return chosen.scan(x, delta, A, B, C, D, delta_bias, paths, weight)
+    return chosen.run(x, delta, A, B, C, D, delta_bias, paths, weight)
 
 
 def select_backend(x: Tensor, name: str | None = None) -> Backend:
     """The backend that serves a tensor like `x`: the named one, or the first of the table that can."""
-    if name is None:
-        return next(backend for backend in BACKENDS if backend.unavailable(x) is None)
-    for backend in BACKENDS:
-        if backend.name == name:
-            reason = backend.unavailable(x)
-            if reason is not None:
-                raise InputError(f"scan backend {name!r} cannot run here: {reason}.")
-            return backend
-    raise InputError(f"unknown scan backend {name!r}; known: {', '.join(backend.name for backend in BACKENDS)}.")
+    return select("scan", BACKENDS, x, name)
 
 
 def register_operators() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from burstmamba.kernels.cpu.library import NOT_BUILT, library
+from burstmamba.kernels.cpu.library import absent
 
 
 def unavailable(x: Tensor) -> str | None:
@@ -14,18 +14,7 @@ def unavailable(x: Tensor) -> str | None:
         return f"it needs a CPU tensor, not one on {x.device.type}"
     if x.dtype not in (torch.float32, torch.bfloat16, torch.float16):
         return f"it takes float32, bfloat16 or float16, not {str(x.dtype).removeprefix('torch.')}"
-    if not built():
-        return NOT_BUILT
-    return None
-
-
-def built() -> bool:
-    """Whether there is a library to call."""
-    return library() is not None
-
-
-# What `torch.compiler.assume_constant_result` does, which imports the compiler: no tracing into the search for a file.
-built._dynamo_marked_constant = True  # type: ignore[attr-defined] (functions take any)
+    return absent()
 
 
 def scan(*args) -> Tensor:

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.utils.flop_counter import register_flop_formula
 
 from burstmamba.kernels.cpu.library import ScanProblem, call
-from burstmamba.kernels.selective_scan.flops import scan_cpu_flops
+from burstmamba.kernels.selective_scan.flops import scan_backward_flops, scan_cpu_flops
 from burstmamba.kernels.selective_scan.layout import CODES, empty_in_order, flat, strides
 
 
@@ -136,3 +136,4 @@ def gradients(ctx, dy: Tensor) -> tuple[Tensor | None, ...]:
 
 torch.library.register_autograd("burstmamba::scan_cpu", gradients, setup_context=remember)
 register_flop_formula(torch.ops.burstmamba.scan_cpu)(scan_cpu_flops)
+register_flop_formula(torch.ops.burstmamba.scan_cpu_backward)(scan_backward_flops)

@@ -11,6 +11,11 @@ def scan_flops(x_shape, delta_shape, A_shape, *_, **__) -> int:
     return b * p * k * i * j * d * (9 * A_shape[-1] + 1)
 
 
+def scan_backward_flops(*shapes, **__) -> int:
+    """Twice the forward's, as for products."""
+    return 2 * scan_flops(*shapes)
+
+
 def scan_cpu_flops(x_shape, delta_shape, A_shape, B, C, D, bias, weight, codes, delta_weight=None, **__) -> int:
     """The same, and Δ's projection where it happens inside, counted like any product."""
     whole = (*delta_shape[:-1], x_shape[-1])

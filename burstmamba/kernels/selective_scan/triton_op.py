@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.utils.flop_counter import register_flop_formula
 
-from burstmamba.kernels.selective_scan.flops import scan_flops
+from burstmamba.kernels.selective_scan.flops import scan_backward_flops, scan_flops
 from burstmamba.kernels.selective_scan.layout import CODES, empty_in_order
 from burstmamba.kernels.selective_scan.triton_launch import (
     MOST_STATES,
@@ -107,3 +107,4 @@ def gradients(ctx, dy: Tensor, _) -> tuple[Tensor | None, ...]:
 
 scan_triton.register_autograd(gradients, setup_context=remember)
 register_flop_formula(torch.ops.burstmamba.scan_triton)(scan_flops)
+register_flop_formula(torch.ops.burstmamba.scan_triton_backward)(scan_backward_flops)
