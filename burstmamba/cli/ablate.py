@@ -209,4 +209,7 @@ def score_run(
         evaluation = Evaluation(
             bursts, methods, folder, model=load_model(weights, device), device=device, cache=maps, progress=progress
         )
-        return evaluation.run(header)
+        book = evaluation.run(header)
+    for name, reason in book.problems.items():
+        say(f"not scored: {recipe}, seed {seed}, {name}: {reason}")
+    return book
