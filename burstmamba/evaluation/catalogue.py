@@ -89,7 +89,11 @@ def written_openburst(folder: Path, subsets: tuple[str, ...] = RGB_SUBSETS) -> B
     """OpenBurst as `burstmamba openburst` wrote it; subsets that were not written are left out."""
     from burstmamba.data.folders import BurstFolders
 
-    description = json.loads((folder / "openburst.json").read_text())
+    try:
+        description = dict(json.loads((folder / "openburst.json").read_text()))
+    except (ValueError, TypeError) as error:
+        path = folder / "openburst.json"
+        raise InputError(f"{path} cannot be read ({error}); write it again with burstmamba openburst.") from None
     items = []
     for subset in subsets:
         if (folder / subset).is_dir():

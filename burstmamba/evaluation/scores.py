@@ -74,10 +74,6 @@ class ScoreBook:
         scores = self.values(subset, method, rules, metric)
         return average([scores[image] for image in sorted(scores)], protocol(rules))
 
-    def interval(self, subset: str, method: str, rules: str, metric: str = "psnr") -> Interval:
-        """The mean over images with its bootstrap interval."""
-        return interval(list(self.values(subset, method, rules, metric).values()))
-
     def difference(self, subset: str, first: str, second: str, rules: str, metric: str = "psnr") -> Interval:
         """How much higher `first` scores than `second` on the images that both have."""
         a, b = (self.values(subset, method, rules, metric) for method in (first, second))
@@ -137,8 +133,8 @@ class Summary:
     images: int
     means: dict[str, float]
     """The protocol's mean of each metric."""
-    intervals: dict[str, Interval]
-    """Of each metric, over images."""
+    spread: Interval
+    """Of PSNR, over images."""
     seconds: float | None
     """Mean time of a reconstruction."""
     frames: float | None
@@ -146,14 +142,13 @@ class Summary:
 
     def cells(self) -> list[str]:
         """Subset, protocol, method, images, PSNR with its interval, SSIM, LPIPS, seconds, frames: for tables."""
-        spread = self.intervals["psnr"]
         lpips = f"{self.means['lpips']:.4f}" if "lpips" in self.means else "-"
         return [
             self.subset,
             self.protocol,
             self.method,
             str(self.images),
-            f"{self.means['psnr']:.2f} [{spread.low:.2f}, {spread.high:.2f}]",
+            f"{self.means['psnr']:.2f} [{self.spread.low:.2f}, {self.spread.high:.2f}]",
             f"{self.means['ssim']:.4f}",
             lpips,
             "-" if self.seconds is None else f"{self.seconds:.3f}",
@@ -170,9 +165,9 @@ def summaries(book: ScoreBook) -> Iterable[Summary]:
                 metrics = [metric for metric in METRICS if book.values(*row, metric)]
                 if metrics:
                     means = {metric: book.mean(*row, metric) for metric in metrics}
-                    intervals = {metric: book.interval(*row, metric) for metric in metrics}
+                    spread = interval(list(book.values(*row).values()))
                     extra = [_plain_mean(book.values(*row, name)) for name in ("seconds", "frames")]
-                    yield Summary(subset, rules, method, len(book.values(*row)), means, intervals, *extra)
+                    yield Summary(subset, rules, method, len(book.values(*row)), means, spread, *extra)
 
 
 def _plain_mean(values: dict[str, float]) -> float | None:

@@ -70,6 +70,15 @@ def test_written_openburst(tmp_path):
     assert open_benchmark(tmp_path).name == "openburst-30"
 
 
+def test_a_damaged_description_is_said(tmp_path):
+    for content in ("{", "[1, 2]", "7"):
+        (tmp_path / "openburst.json").write_text(content)
+        with pytest.raises(
+            InputError, match=r"openburst\.json cannot be read \(.*\); write it again with burstmamba openburst"
+        ):
+            open_benchmark(tmp_path)
+
+
 def test_longer_bursts_of_photographs(tmp_path):
     pixels = np.random.default_rng(0).integers(0, 256, (200, 200, 3), dtype=np.uint8)
     Image.fromarray(pixels).save(tmp_path / "0001.png")

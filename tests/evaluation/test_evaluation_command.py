@@ -7,10 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from burstmamba.checkpoint import save_checkpoint
 from burstmamba.cli.evaluate import evaluate
 from burstmamba.errors import InputError
 from burstmamba.evaluation import charts
 from burstmamba.evaluation.reconstruct import Method
+from burstmamba.model.burstmamba import BurstMamba
+from burstmamba.model.config import preset
 
 
 def burstmamba(*arguments):
@@ -85,6 +88,17 @@ def test_mistakes_are_said_before_anything_is_scored(photographs, weights, tmp_p
     with pytest.raises(InputError, match="charts are taken as RGB bursts, and this network takes mosaics"):
         evaluate("light-raw", "charts", out=tmp_path, device="cpu")
     assert not list(tmp_path.iterdir())
+
+
+def test_a_single_image_network_is_scored_once(photographs, tmp_path, capsys):
+    """It sees one frame whatever is asked for, and that is said."""
+    save_checkpoint(tmp_path / "single.safetensors", BurstMamba(preset("tiny").single()), notes={"steps": "0"})
+    evaluate(
+        str(tmp_path / "single.safetensors"), str(photographs), out=tmp_path, lpips=False, device="cpu", subset="still"
+    )
+    assert "only L=1 is scored, further frames would change nothing" in capsys.readouterr().err
+    scores = json.loads((tmp_path / "scores.json").read_text())["scores"]
+    assert {row["method"] for row in scores} == {"bicubic", "L=1"}
 
 
 def test_rows_need_names_of_their_own(photographs, tmp_path):

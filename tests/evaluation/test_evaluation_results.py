@@ -54,6 +54,9 @@ def test_empty_and_missing(tmp_path):
     assert "No results are committed yet." in results_page(tmp_path)
     with pytest.raises(InputError, match="is not a folder of result files"):
         results_page(tmp_path / "missing")
+    (tmp_path / "broken.json").write_text("{")
+    with pytest.raises(InputError, match=r"broken\.json is not JSON \(.*\); mend or remove it"):
+        results_page(tmp_path)
 
 
 def test_command(tmp_path):

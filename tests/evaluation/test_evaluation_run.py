@@ -302,7 +302,7 @@ def test_summary():
         book.add(Score("still", image, "L=1", "openburst", value, 0.9, 0.1, seconds=0.5))
     (row,) = summaries(book)
     assert row.means == {"psnr": 31.0, "ssim": 0.9, "lpips": 0.1} and row.images == 2 and row.seconds == 0.5
-    assert (row.intervals["psnr"].low, row.intervals["psnr"].high) == (30.0, 32.0)
+    assert (row.spread.low, row.spread.high) == (30.0, 32.0)
     assert row.cells()[4:] == ["31.00 [30.00, 32.00]", "0.9000", "0.1000", "0.500", "-"]
 
 
