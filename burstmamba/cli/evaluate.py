@@ -25,7 +25,8 @@ def evaluate(
     ),
     burst_length: Annotated[str, typer.Option(help="Frames given to the network, comma-separated.")] = "1,2,5,10,14",
     correspondence: Annotated[
-        str, typer.Option(help="auto, homography, dense, raft-small, raft-large, identity, exact; comma-separated.")
+        str,
+        typer.Option(help="auto, homography, dense, raft-small, raft-large, identity, exact, given; comma-separated."),
     ] = "auto",
     treatment: Annotated[
         str,
@@ -40,7 +41,12 @@ def evaluate(
         typer.Option("--swapped-outputs", help="Their files have red and blue exchanged, as DBSR's scripts write."),
     ] = False,
     subset: Annotated[str, typer.Option(help="Only these subsets, comma-separated.")] = "",
-    layout: Annotated[str, typer.Option(help="How the folder is laid out, where it cannot be told.")] = "",
+    layout: Annotated[
+        str,
+        typer.Option(
+            help="Where it cannot be told: photographs, openburst, bursts, synburst, realbsr-rgb, …-raw, burstsr."
+        ),
+    ] = "",
     protocol: Annotated[str, typer.Option(help="Other protocols than the benchmark's own, comma-separated.")] = "",
     limit: Annotated[int | None, typer.Option(min=1, help="Only the first N bursts of each subset.")] = None,
     skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Leave out bursts that cannot be read.")] = False,
@@ -53,9 +59,11 @@ def evaluate(
     lpips_heads: Annotated[Path | None, typer.Option(help="LPIPS's linear heads, alex.pth.")] = None,
 ) -> None:
     """Score a network on a benchmark under its own protocol, with baselines in the same run."""
+    from burstmamba.errors import InputError
     from burstmamba.evaluation.alignment_cache import AlignmentCache, default_workers
     from burstmamba.evaluation.catalogue import open_benchmark
     from burstmamba.evaluation.evaluate import Evaluation
+    from burstmamba.evaluation.folder_lock import folder_lock
     from burstmamba.evaluation.provenance import provenance
     from burstmamba.restoration.job import pick_device
 
@@ -83,7 +91,9 @@ def evaluate(
     if protocol:
         benchmark = benchmark.with_protocols(names(protocol))
     metric = open_lpips(lpips, lpips_backbone, lpips_heads, device)
-    with progress_display() as progress:
+    with folder_lock(out, wait=False) as mine, progress_display() as progress:
+        if not mine:
+            raise InputError(f"another process is scoring in {out}; wait for it, or choose another folder with --out.")
         evaluation = Evaluation(
             benchmark, methods, out, model=model, lpips=metric, device=device, workers=workers,
             cache=AlignmentCache(cache) if cache else None, images=images, progress=progress,
@@ -145,10 +155,10 @@ def open_weights(name: str, device: str):
     """The model and its file; (None, None) for `none`."""
     if name == "none":
         return None, None
-    from burstmamba.checkpoint import WEIGHTS, load_model
+    from burstmamba.checkpoint import find_weights, load_checkpoint
 
-    shipped = WEIGHTS / f"{name}.safetensors"
-    return load_model(name, device), shipped if shipped.is_file() else Path(name)
+    file = find_weights(name)
+    return load_checkpoint(file, device), file
 
 
 def open_lpips(wanted: bool | None, backbone: Path | None, heads: Path | None, device: str):

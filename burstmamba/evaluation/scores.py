@@ -100,11 +100,13 @@ class ScoreBook:
         """Read a book written by `save`."""
         try:
             content = json.loads(path.read_text())
-            scores = [Score(**_numbers(row)) for row in content["scores"]]
-        except (OSError, KeyError, TypeError, ValueError) as error:
+            header, scores = content["header"], [Score(**_numbers(row)) for row in content["scores"]]
+        except OSError as error:
+            raise InputError(f"{path} cannot be read ({error.strerror}).") from None
+        except (KeyError, TypeError, ValueError) as error:
             raise InputError(f"{path} is not a file of scores ({error}); delete it or choose another folder.") from None
         found = {s.key: s for s in scores}
-        return cls(content["header"], found, content.get("problems", {}), content.get("truths", {}))
+        return cls(header, found, content.get("problems", {}), content.get("truths", {}))
 
 
 def _compact(score: Score) -> dict[str, object]:

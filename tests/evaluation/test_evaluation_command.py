@@ -7,10 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from burstmamba import hub
 from burstmamba.checkpoint import save_checkpoint
 from burstmamba.cli.evaluate import evaluate
 from burstmamba.errors import InputError
 from burstmamba.evaluation import charts
+from burstmamba.evaluation.folder_lock import folder_lock
 from burstmamba.evaluation.reconstruct import Method
 from burstmamba.model.burstmamba import BurstMamba
 from burstmamba.model.config import preset
@@ -99,6 +101,22 @@ def test_a_single_image_network_is_scored_once(photographs, tmp_path, capsys):
     assert "only L=1 is scored, further frames would change nothing" in capsys.readouterr().err
     scores = json.loads((tmp_path / "scores.json").read_text())["scores"]
     assert {row["method"] for row in scores} == {"bicubic", "L=1"}
+
+
+def test_weights_of_a_repository(photographs, weights, tmp_path, monkeypatch):
+    """They are scored like a file, with its hash beside the scores."""
+    monkeypatch.setattr(hub, "download", {"someone/tiny": weights}.__getitem__)
+    evaluate(
+        "someone/tiny", str(photographs), out=tmp_path, burst_length="1", lpips=False, device="cpu", subset="still"
+    )
+    header = json.loads((tmp_path / "scores.json").read_text())["header"]
+    assert header["weights"] == weights.name and len(header["weights_sha256"]) == 16
+
+
+def test_one_process_scores_in_a_folder(photographs, tmp_path):
+    with folder_lock(tmp_path, wait=False):
+        held = burstmamba("evaluate", "none", photographs, "-o", tmp_path, "--subset", "still", "--no-lpips")
+    assert held.returncode == 2 and f"another process is scoring in {tmp_path}" in held.stderr
 
 
 def test_rows_need_names_of_their_own(photographs, tmp_path):

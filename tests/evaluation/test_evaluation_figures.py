@@ -14,7 +14,7 @@ from burstmamba.cli.figures import figures
 from burstmamba.correspondence.field import Correspondence
 from burstmamba.data.sample import Sample
 from burstmamba.errors import InputError
-from burstmamba.evaluation import catalogue
+from burstmamba.evaluation import catalogue, reconstruct
 from burstmamba.evaluation.benchmark import Benchmark, Item
 from burstmamba.evaluation.figures import curves, panels
 from burstmamba.evaluation.figures.burst_pictures import (
@@ -204,6 +204,12 @@ def test_inside_pictures(model, scene):
         maps_picture(burst, maps, frame=3)
     confident = Correspondence(maps.to_frame, maps.to_keyframe, torch.ones(1, 3, 1, 24, 24))
     assert maps_picture(burst, confident).size == shown.size
+
+
+def test_a_burst_that_does_not_fit_is_refused(model, scene, monkeypatch):
+    monkeypatch.setattr(reconstruct, "free_memory", lambda device: 1000)
+    with pytest.raises(InputError, match="3 frames of 24×24 do not fit in memory at once; cut a part out of them"):
+        contribution_picture(model, *scene)
 
 
 def keep(folder, method, value):

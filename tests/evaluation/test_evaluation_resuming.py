@@ -73,6 +73,15 @@ def test_scores_of_other_bursts_are_not_mixed(tmp_path):
             Evaluation(Benchmark("charts", others), methods, tmp_path, workers=1).run(HEADER)
 
 
+def test_books_that_cannot_be_read(tmp_path):
+    with pytest.raises(InputError, match=r"missing\.json cannot be read \(No such file or directory\)"):
+        ScoreBook.load(tmp_path / "missing.json")
+    for content in ("[]", '{"scores": []}', '{"header": {}, "scores": [{"psnr": 1}]}'):
+        (tmp_path / "x.json").write_text(content)
+        with pytest.raises(InputError, match="is not a file of scores"):
+            ScoreBook.load(tmp_path / "x.json")
+
+
 def test_pictures_asked_for_later_are_written(tmp_path):
     evaluation(tmp_path, [Method("bicubic")]).run(HEADER)
     evaluation(tmp_path, [Method("bicubic")], images=tmp_path / "pictures").run(HEADER)

@@ -12,6 +12,7 @@ from burstmamba.correspondence.field import Correspondence
 from burstmamba.correspondence.report import flow_picture
 from burstmamba.errors import InputError
 from burstmamba.evaluation.figures.panels import developer, grid
+from burstmamba.evaluation.reconstruct import batch_size
 from burstmamba.model.base_image import demosaic_bilinear
 from burstmamba.model.burstmamba import BurstMamba
 
@@ -56,6 +57,9 @@ def edge_correlation(contribution: Tensor, keyframe: Tensor) -> float:
 def contribution_picture(model: BurstMamba, burst: Burst, maps: Correspondence) -> Image.Image:
     """The keyframe and the burst's contribution at every stage, each scaled to its own largest value."""
     device = next(model.parameters()).device
+    if batch_size(model, (1, *burst.frames.shape)) == 0:
+        h, w = burst.size
+        raise InputError(f"{len(burst)} frames of {w}×{h} do not fit in memory at once; cut a part out of them first.")
     frames = burst.frames[None].to(device)
     contributions = contribution_maps(burst_priors(model, frames, maps.to(device)))
     keyframe = _shown(burst)[0]
