@@ -92,7 +92,7 @@ class Evaluation:
         if self.device.startswith("cuda"):
             torch.set_num_threads(1)  # the CPU only reads bursts then, with one thread of Python for each core
         try:
-            for chunk in load_chunks(todo, partial(self._load, cache), CHUNK, self.workers):
+            for chunk in load_chunks(todo, partial(self._load, cache, book), CHUNK, self.workers):
                 book.truths.update({_name(loaded.item): mean_value(loaded.sample.target) for loaded in chunk})
                 for method in self.methods:
                     bursts = [loaded for loaded in chunk if not self._is_done(book, loaded.item, method)]
@@ -127,10 +127,11 @@ class Evaluation:
                 f"here it is {here}); choose another folder."
             )
 
-    def _load(self, cache: AlignmentCache, item: Item) -> Loaded:
-        """Read a burst and its maps; every method and burst length shares them."""
+    def _load(self, cache: AlignmentCache, book: ScoreBook, item: Item) -> Loaded:
+        """Read a burst and the maps that are still needed; every method and burst length shares them."""
         sample = item.load()
-        names = dict.fromkeys(method.correspondence for method in self.methods if method.needs_estimate)
+        users = [m for m in self.methods if m.needs_estimate and not self._is_done(book, item, m)]
+        names = dict.fromkeys(method.correspondence for method in users)
         return Loaded(item, sample, {name: cache.get(sample.burst(), name) for name in names})
 
     def _estimate(self, items: list[Item], book: ScoreBook, cache: AlignmentCache) -> None:

@@ -105,6 +105,15 @@ def test_lpips_asked_for_later_is_added_and_stays(tmp_path, monkeypatch):
     assert set(third.values("still", "bicubic", "openburst", "lpips").values()) == {0.25}
 
 
+def test_maps_of_what_is_scored_are_not_needed(tmp_path, monkeypatch):
+    """A baseline that is added later does not estimate maps again, should they be gone."""
+    classical = Method("classical", 2, "homography")
+    evaluation(tmp_path / "out", [classical], cache=AlignmentCache(tmp_path / "maps")).run(HEADER)
+    monkeypatch.setattr(AlignmentCache, "get", lambda *_: pytest.fail("maps were asked for"))
+    book = evaluation(tmp_path / "out", [classical, Method("nearest")]).run(HEADER)
+    assert len(book.values("still", "nearest", "openburst")) == 3
+
+
 def test_batch_means_do_not_depend_on_the_order_of_scoring():
     """FBANet's mean is over batches of 16 in the data set's order; a resumed run scores in another one."""
     means = []
