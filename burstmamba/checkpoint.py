@@ -147,16 +147,21 @@ def shipped_models() -> list[str]:
 
 def load_model(name: str | Path, device: torch.device | str = "cpu") -> BurstMamba:
     """Load a shipped model by name (`light`), a checkpoint by path, or a Hugging Face repository (`owner/name`)."""
+    return load_checkpoint(find_weights(name), device)
+
+
+def find_weights(name: str | Path) -> Path:
+    """The file that `load_model` reads; one of a Hugging Face repository is downloaded once."""
     shipped = WEIGHTS / f"{name}.safetensors"
     if re.fullmatch(r"[a-z0-9-]+", str(name)) and shipped.is_file():
-        return load_checkpoint(shipped, device)
+        return shipped
     if not Path(name).exists():
         if re.fullmatch(r"[\w.-]+/[\w-][\w.-]*", str(name)) and Path(name).suffix != ".safetensors":
-            from burstmamba.hub import from_pretrained
+            from burstmamba.hub import download
 
-            return from_pretrained(str(name), device=device)
+            return download(str(name))
         raise InputError(
             f"no model {str(name)!r}: give a shipped name ({', '.join(shipped_models()) or 'none shipped'}) "
             "or the path of a .safetensors checkpoint, or a Hugging Face repository owner/name."
         )
-    return load_checkpoint(name, device)
+    return Path(name)

@@ -18,16 +18,20 @@ def from_pretrained(
     repository: str, *, revision: str | None = None, device: torch.device | str = "cpu", file_name: str = FILE_NAME
 ) -> BurstMamba:
     """Load a model that `push_to_hub` stored; it is downloaded once and then read from the local cache."""
+    return load_checkpoint(download(repository, revision=revision, file_name=file_name), device)
+
+
+def download(repository: str, *, revision: str | None = None, file_name: str = FILE_NAME) -> Path:
+    """The local file of a model that `push_to_hub` stored."""
     hub = _hub()
     try:
-        path = hub.hf_hub_download(repository, file_name, revision=revision)
+        return Path(hub.hf_hub_download(repository, file_name, revision=revision))
     except (OSError, ValueError, hub.errors.HfHubHTTPError) as error:
         reason = str(error).strip().splitlines()[0]
         raise InputError(
             f"cannot get {file_name} from the repository {repository!r} ({reason}); check its name and the network, "
             f"or use a shipped model ({', '.join(shipped_models()) or 'none shipped'})."
         ) from error
-    return load_checkpoint(path, device)
 
 
 def push_to_hub(

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
+from burstmamba.cli.evaluate import names, progress_display, say
+
 if TYPE_CHECKING:
     from burstmamba.evaluation.ablation import AblationTable
     from burstmamba.evaluation.alignment_cache import AlignmentCache
@@ -34,18 +36,18 @@ def ablate(
     train: Annotated[bool, typer.Option(help="Train rows that have no weights yet.")] = True,
     score: Annotated[bool, typer.Option(help="Score the finished rows and write the tables.")] = True,
     set_: Annotated[list[str] | None, typer.Option("--set", help="A setting for every row: key=value.")] = None,
-    device: Annotated[str, typer.Option(help="cpu or cuda; by default the best there is.")] = "",
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
 ) -> None:
     """Train what is missing with equal steps and seeds, score it on OpenBurst, and print the paper's tables.
 
     Weights in OUT/runs and scores in OUT/scores are used again, so a table can be made in several sittings, and by
     several processes at once: started with the same command, each takes the next row that nobody trains.
     """
-    from burstmamba.cli.evaluate import default_device, names
     from burstmamba.errors import InputError
     from burstmamba.evaluation.ablation import TABLES, ablation_table
     from burstmamba.evaluation.catalogue import open_benchmark
     from burstmamba.evaluation.folder_lock import folder_lock
+    from burstmamba.restoration.job import pick_device
 
     tables = list(TABLES.values()) if table == "all" else [ablation_table(table)]
     every = list(dict.fromkeys(recipe for chosen in tables for recipe in chosen.recipes))
@@ -54,7 +56,7 @@ def ablate(
     if unknown := [recipe for recipe in wanted if recipe not in known]:
         raise InputError(f"no table uses the recipe {unknown[0]!r}; --only knows {', '.join(sorted(known))}.")
     every_seed = seed_list(seeds)
-    device = device or default_device()
+    device = str(pick_device(device))
     bursts = open_benchmark(benchmark).select(names(subset), limit)  # a mistake is said before hours of training
     settings = [*(set_ or []), *([f"phases.steps={steps}"] if steps else [])]
     check_exact_maps(tables, bursts)
@@ -69,7 +71,6 @@ def ablate(
 
 def seed_list(text: str) -> list[int]:
     """The numbers of `--seeds`."""
-    from burstmamba.cli.evaluate import names
     from burstmamba.errors import InputError
 
     if not names(text) or not all(part.isdecimal() for part in names(text)):
@@ -92,11 +93,6 @@ def check_exact_maps(tables: list[AblationTable], bursts: Benchmark) -> None:
 def run_folder(out: Path, recipe: str, seed: int) -> Path:
     """Where a row is trained."""
     return out / "runs" / f"{recipe}-s{seed}"
-
-
-def say(text: str) -> None:
-    """A line beside the tables."""
-    Console(stderr=True, soft_wrap=True).print(text, markup=False, highlight=False)
 
 
 def train_row(
@@ -200,7 +196,6 @@ def score_run(
 ) -> ScoreBook:
     """Score a run's weights; what is scored already stays, scores of the run's earlier weights do not."""
     from burstmamba.checkpoint import load_model
-    from burstmamba.cli.evaluate import progress_display
     from burstmamba.evaluation.evaluate import Evaluation
     from burstmamba.evaluation.provenance import provenance
     from burstmamba.evaluation.scores import ScoreBook
@@ -214,4 +209,7 @@ def score_run(
         evaluation = Evaluation(
             bursts, methods, folder, model=load_model(weights, device), device=device, cache=maps, progress=progress
         )
-        return evaluation.run(header)
+        book = evaluation.run(header)
+    for name, reason in book.problems.items():
+        say(f"not scored: {recipe}, seed {seed}, {name}: {reason}")
+    return book

@@ -25,7 +25,8 @@ def evaluate(
     ),
     burst_length: Annotated[str, typer.Option(help="Frames given to the network, comma-separated.")] = "1,2,5,10,14",
     correspondence: Annotated[
-        str, typer.Option(help="auto, homography, dense, raft-small, raft-large, identity, exact; comma-separated.")
+        str,
+        typer.Option(help="auto, homography, dense, raft-small, raft-large, identity, exact, given; comma-separated."),
     ] = "auto",
     treatment: Annotated[
         str,
@@ -40,11 +41,16 @@ def evaluate(
         typer.Option("--swapped-outputs", help="Their files have red and blue exchanged, as DBSR's scripts write."),
     ] = False,
     subset: Annotated[str, typer.Option(help="Only these subsets, comma-separated.")] = "",
-    layout: Annotated[str, typer.Option(help="How the folder is laid out, where it cannot be told.")] = "",
+    layout: Annotated[
+        str,
+        typer.Option(
+            help="Where it cannot be told: photographs, openburst, bursts, synburst, realbsr-rgb, …-raw, burstsr."
+        ),
+    ] = "",
     protocol: Annotated[str, typer.Option(help="Other protocols than the benchmark's own, comma-separated.")] = "",
     limit: Annotated[int | None, typer.Option(min=1, help="Only the first N bursts of each subset.")] = None,
     skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Leave out bursts that cannot be read.")] = False,
-    device: Annotated[str, typer.Option(help="cpu or cuda; by default the best there is.")] = "",
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
     workers: Annotated[int | None, typer.Option(min=1, help="Processes that estimate maps.")] = None,
     cache: Annotated[Path | None, typer.Option(help="Folder for estimated maps, shared by several runs.")] = None,
     images: Annotated[Path | None, typer.Option(help="Also write every picture below this folder.")] = None,
@@ -53,19 +59,24 @@ def evaluate(
     lpips_heads: Annotated[Path | None, typer.Option(help="LPIPS's linear heads, alex.pth.")] = None,
 ) -> None:
     """Score a network on a benchmark under its own protocol, with baselines in the same run."""
+    from burstmamba.errors import InputError
     from burstmamba.evaluation.alignment_cache import AlignmentCache, default_workers
     from burstmamba.evaluation.catalogue import open_benchmark
     from burstmamba.evaluation.evaluate import Evaluation
+    from burstmamba.evaluation.folder_lock import folder_lock
     from burstmamba.evaluation.provenance import provenance
+    from burstmamba.restoration.job import pick_device
 
-    device = device or default_device()
+    device = str(pick_device(device))
     if device == "cpu":
         keep_freed_memory()
     model, file = open_weights(weights, device)
     if model is not None and not model.config.burst_channels:
-        burst_length = "1"  # a single-image network: further frames would change nothing
+        say("a network without a burst stream: only L=1 is scored, further frames would change nothing.")
+        burst_length = "1"
     methods = list_methods(model is not None, burst_length, correspondence, treatment, baselines, outputs or [])
     if dataset == "charts":
+        check_charts(model, outputs or [])
         print_charts(methods, model, device, out, provenance(device, file))
         return
     mosaics = None if model is None else model.config.in_channels == 1
@@ -74,17 +85,15 @@ def evaluate(
     benchmark = benchmark.select(names(subset) or None, limit)
     workers = workers or default_workers()
     if skip_bad:
-        errors = Console(stderr=True, soft_wrap=True, markup=False, highlight=False)
-        benchmark = benchmark.readable(lambda reason: errors.print(f"left out: {reason}"), workers)
+        benchmark = benchmark.readable(lambda reason: say(f"left out: {reason}"), workers)
     for name in [] if model is None else benchmark.moved(model.config.centres):
-        Console(stderr=True).print(
-            f"{name}: the network's pixel centres are not the targets'; its pictures are moved by 1.5 pixels.",
-            highlight=False, soft_wrap=True,
-        )  # fmt: skip
+        say(f"{name}: the network's pixel centres are not the targets'; its pictures are moved by 1.5 pixels.")
     if protocol:
         benchmark = benchmark.with_protocols(names(protocol))
     metric = open_lpips(lpips, lpips_backbone, lpips_heads, device)
-    with progress_display() as progress:
+    with folder_lock(out, wait=False) as mine, progress_display() as progress:
+        if not mine:
+            raise InputError(f"another process is scoring in {out}; wait for it, or choose another folder with --out.")
         evaluation = Evaluation(
             benchmark, methods, out, model=model, lpips=metric, device=device, workers=workers,
             cache=AlignmentCache(cache) if cache else None, images=images, progress=progress,
@@ -92,11 +101,16 @@ def evaluate(
         )  # fmt: skip
         book = evaluation.run({"benchmark": benchmark.name, **provenance(device, file)})
     print_book(book)
-    Console().print(f"scores: {out / 'scores.json'}, {out / 'scores.csv'}", highlight=False)
+    Console(soft_wrap=True).print(f"scores: {out / 'scores.json'}, {out / 'scores.csv'}", highlight=False)
     if book.problems:
         for name, reason in book.problems.items():
-            Console(stderr=True).print(f"not scored: {name}: {reason}", markup=False, highlight=False, soft_wrap=True)
+            say(f"not scored: {name}: {reason}")
         raise typer.Exit(1)
+
+
+def say(text: str) -> None:
+    """A line beside the results."""
+    Console(stderr=True, soft_wrap=True).print(text, markup=False, highlight=False)
 
 
 def names(text: str) -> list[str]:
@@ -137,21 +151,14 @@ def list_methods(
     return methods
 
 
-def default_device() -> str:
-    """`cuda` where there is one."""
-    import torch
-
-    return "cuda" if torch.cuda.is_available() else "cpu"
-
-
 def open_weights(name: str, device: str):
     """The model and its file; (None, None) for `none`."""
     if name == "none":
         return None, None
-    from burstmamba.checkpoint import WEIGHTS, load_model
+    from burstmamba.checkpoint import find_weights, load_checkpoint
 
-    shipped = WEIGHTS / f"{name}.safetensors"
-    return load_model(name, device), shipped if shipped.is_file() else Path(name)
+    file = find_weights(name)
+    return load_checkpoint(file, device), file
 
 
 def open_lpips(wanted: bool | None, backbone: Path | None, heads: Path | None, device: str):
@@ -162,7 +169,7 @@ def open_lpips(wanted: bool | None, backbone: Path | None, heads: Path | None, d
     if asked or (wanted is None and lpips_available()):
         return load_lpips(backbone, heads, device)
     if wanted is None:
-        Console(stderr=True).print("LPIPS left out: its weights are not installed (--lpips says what is missing).")
+        say("LPIPS left out: its weights are not installed (--lpips says what is missing).")
     return None
 
 
@@ -198,6 +205,16 @@ def print_book(book: ScoreBook) -> None:
     Console(width=None if Console().is_terminal else 140).print(table)
 
 
+def check_charts(model, outputs: list[Path]) -> None:
+    """Refuse what charts cannot measure."""
+    from burstmamba.errors import InputError
+
+    if outputs:
+        raise InputError("charts are rendered here, so --outputs has no pictures of them; leave it out.")
+    if model is not None and model.config.in_channels != 3:
+        raise InputError("charts are taken as RGB bursts, and this network takes mosaics; give an RGB network.")
+
+
 def print_charts(methods: list[Method], model, device: str, out: Path, header: dict[str, str]) -> None:
     """Resolution of each method on rendered charts, as a table and as charts.json."""
     from dataclasses import asdict
@@ -205,11 +222,13 @@ def print_charts(methods: list[Method], model, device: str, out: Path, header: d
     from burstmamba.checkpoint import write_atomically
     from burstmamba.evaluation.charts import ideal_charts, measure_charts
 
-    methods = [method for method in methods if method.kind != "outputs"]
-    results = [*measure_charts(methods, cache=out / "maps", model=model, device=device), ideal_charts()]
+    with progress_display() as progress:
+        results = measure_charts(methods, cache=out / "maps", model=model, device=device, progress=progress)
+    results.append(ideal_charts())
     table = Table("method", "MTF50 (cycles / HR pixel)", "Siemens star, 10 % (cycles / HR pixel)")
     for result in results:
         table.add_row(result.method, f"{result.mtf50:.3f}", f"{result.star_limit:.3f}")
     Console().print(table)
     content = {"header": {"benchmark": "charts", **header}, "charts": [asdict(result) for result in results]}
     write_atomically(out / "charts.json", (json.dumps(content, indent=1) + "\n").encode())
+    Console(soft_wrap=True).print(f"charts: {out / 'charts.json'}", highlight=False)

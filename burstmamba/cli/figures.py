@@ -9,10 +9,9 @@ import typer
 from rich.console import Console
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from burstmamba.burst import Burst
     from burstmamba.correspondence.field import Correspondence
+    from burstmamba.data.sample import Sample
 
 KINDS = {
     "comparison": "pictures of several methods with a magnified inset; SOURCE is the folder of evaluate --images",
@@ -30,11 +29,13 @@ def figures(
     out: Annotated[Path, typer.Option("--out", "-o", help="The PNG to write.")] = Path("figure.png"),
     image: Annotated[str, typer.Option(help="SUBSET/NAME of the burst to show, for comparison and strip.")] = "",
     methods: Annotated[str, typer.Option(help="Methods to show, comma-separated; all by default.")] = "",
-    benchmark: Annotated[Path | None, typer.Option(help="The benchmark, for the ground truth.")] = None,
+    benchmark: Annotated[
+        Path | None, typer.Option(help="The benchmark, for the ground truth and the camera of RAW bursts.")
+    ] = None,
     box: Annotated[str, typer.Option(help="LEFT,TOP,WIDTH,HEIGHT of the inset; found if not given.")] = "",
     zoom: Annotated[int, typer.Option(min=1, help="Magnification of the insets.")] = 3,
     weights: Annotated[str, typer.Option(help="Model for `contribution`.")] = "light",
-    preset: Annotated[str, typer.Option(help="Network whose cost `tradeoff` draws.")] = "light",
+    preset: Annotated[str, typer.Option(help="Network whose cost `tradeoff` draws; by default the scored one.")] = "",
     peers: Annotated[Path | None, typer.Option(help="CSV with name, gflops, psnr for `tradeoff`.")] = None,
     frame: Annotated[int, typer.Option(min=1, help="Frame that `maps` shows.")] = 1,
     correspondence: Annotated[str, typer.Option(help="Estimator for `maps` and `contribution`.")] = "auto",
@@ -57,25 +58,31 @@ def draw_panel(
     kind: str, folder: Path, out: Path, image: str, methods: str, benchmark: Path | None, box: str, zoom: int
 ) -> None:
     """Panels of pictures that `evaluate --images` kept, METHOD/SUBSET/NAME.png."""
+    from burstmamba.burst import Camera
     from burstmamba.cli.evaluate import names
     from burstmamba.errors import InputError
-    from burstmamba.evaluation.catalogue import RAW_SUBSETS
-    from burstmamba.evaluation.figures.panels import Box, comparison, strip
+    from burstmamba.evaluation.figures.panels import Box, comparison, developer, strip
+    from burstmamba.evaluation.outputs import LINEAR_WHITE, read_picture
 
     found = find_pictures(folder, image)
     chosen = [name.replace(",", "").replace(" ", "-") for name in names(methods)] or list(found)
     missing = [name for name in chosen if name not in found]
     if missing:
         raise InputError(f"no picture of {image or 'any burst'} by {missing[0]!r}; there are {', '.join(found)}.")
-    pictures = {name: read(found[name], linear=image.partition("/")[0] in RAW_SUBSETS) for name in chosen}
+    pictures = {name: read_picture(found[name], white=LINEAR_WHITE) for name in chosen}
+    sample = find_sample(benchmark, image) if benchmark else None
+    camera = sample.burst().camera if sample else Camera("RGGB", linear=True)
+    # The pictures are linear where they have 16 bits.
+    linear = has_16_bits(found[chosen[0]])
+    show = developer(camera, list(pictures.values())[-1]) if linear else lambda picture: picture
     if kind == "strip":
         if len(pictures) != 2:
             raise InputError(f"a strip needs two --methods, before and after; got {len(pictures)}.")
         (before, first), (after, second) = pictures.items()
-        save(strip(first, second, (before, after)), out)
+        save(strip(show(first), show(second), (before, after)), out)
         return
-    truth = find_truth(benchmark, image) if benchmark else None
-    save(comparison(pictures, truth, Box.parse(box) if box else None, zoom=zoom), out)
+    truth = sample.target[0] if sample else None
+    save(comparison(pictures, truth, Box.parse(box) if box else None, zoom=zoom, show=show), out)
 
 
 def draw_curve(kind: str, source: str, out: Path, preset: str, peers: Path | None) -> None:
@@ -138,23 +145,21 @@ def reading_order(method: str) -> tuple[int, int, str]:
     return (0 if method in ("nearest", "bicubic") else 1), 0, method
 
 
-def find_truth(benchmark: Path, image: str) -> Tensor:
-    """The ground truth of SUBSET/NAME."""
+def find_sample(benchmark: Path, image: str) -> Sample:
+    """The burst SUBSET/NAME with its ground truth."""
     from burstmamba.errors import InputError
-    from burstmamba.evaluation.catalogue import RAW_SUBSETS, open_benchmark
+    from burstmamba.evaluation.catalogue import open_benchmark
 
-    subset, _, name = image.partition("/")
-    for item in open_benchmark(benchmark, mosaics=subset in RAW_SUBSETS).items:
-        if (item.subset, item.name) == (subset, name):
-            return item.load().target[0]
+    for item in open_benchmark(benchmark, mosaics=None).items:
+        if f"{item.subset}/{item.name}" == image:
+            return item.load()
     raise InputError(f"{benchmark} has no burst {image}.")
 
 
-def read(path: Path, *, linear: bool) -> Tensor:
-    """A picture that `evaluate --images` kept, as (3, h, w) in [0, 1]."""
-    from burstmamba.evaluation.outputs import LINEAR_WHITE, read_picture
-
-    return read_picture(path, white=LINEAR_WHITE if linear else 65535)
+def has_16_bits(path: Path) -> bool:
+    """Whether a PNG does, as `evaluate --images` writes linear pictures: byte 24 of the file says so."""
+    with open(path, "rb") as file:
+        return file.read(25)[-1:] == bytes([16])
 
 
 def save(picture, path: Path) -> None:

@@ -47,6 +47,10 @@ class BurstDataset(ABC):
         """One for each burst."""
         return tuple(folder.name for folder in self.folders)
 
+    def centres_of(self, folder: Path) -> str:
+        """How the target of one burst lies on its keyframe, without reading its pictures."""
+        return self.centres
+
     @abstractmethod
     def load(self, folder: Path) -> Sample:
         """Read one burst."""

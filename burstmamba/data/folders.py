@@ -67,6 +67,13 @@ class BurstFolders(BurstDataset):
         super().__init__(folders, skip_bad=skip_bad)
         self.frames = frames
 
+    def centres_of(self, folder: Path) -> str:
+        """As burst.json says; a damaged one is complained about by `load`."""
+        try:
+            return _description(folder / "burst.json", raw=False)[1]
+        except InputError:
+            return self.centres
+
     def load(self, folder: Path) -> Sample:
         """One burst, with exact maps where they were stored."""
         paths = sorted((*folder.glob("*.png"), *folder.glob("*.dng")))

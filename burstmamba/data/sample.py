@@ -75,15 +75,16 @@ class Sample:
         return Sample(
             torch.cat([s.frames for s in samples]),
             torch.cat([s.target for s in samples]),
-            _collate_maps([s.correspondence for s in samples]),
-            _collate_maps([s.exact for s in samples]),
+            collate_maps([s.correspondence for s in samples]),
+            collate_maps([s.exact for s in samples]),
             sum((s.cameras for s in samples), ()),
             sum((s.names for s in samples), ()),
             samples[0].centres,
         )
 
 
-def _collate_maps(maps: list[Correspondence | None]) -> Correspondence | None:
+def collate_maps(maps: list[Correspondence | None]) -> Correspondence | None:
+    """One batch of maps; None where one of the bursts has none."""
     known = [m for m in maps if m is not None]
     if len(known) < len(maps):
         return None

@@ -18,7 +18,6 @@ class RowResult:
     """One row's scores, image by image."""
 
     label: str
-    paper: tuple[float, float] | None
     psnr: dict[str, float]
     ssim: dict[str, float]
     steps: str
@@ -70,7 +69,7 @@ def collect(table: AblationTable, books: dict[str, ScoreBook], subset: str, seed
         if psnr:
             ssim = book.values(subset, row.method.label, "openburst", "ssim")
             facts = [book.header.get(name, "unknown") for name in FACTS.values()]
-            rows[row.label] = RowResult(row.label, row.paper, psnr, ssim, *facts)
+            rows[row.label] = RowResult(row.label, psnr, ssim, *facts)
     return TableResult(table.name, subset, seed, rows)
 
 
@@ -143,16 +142,12 @@ def load_results(path: Path, table: AblationTable) -> list[TableResult]:
     """Read what `save_results` wrote."""
     try:
         content = json.loads(path.read_text())["ablation"]
-        return [_read_result(entry, table) for entry in content if entry["table"] == table.name]
+        return [_read_result(entry) for entry in content if entry["table"] == table.name]
     except (OSError, KeyError, TypeError, json.JSONDecodeError) as error:
         raise InputError(f"{path} is not a file of ablation results ({error}).") from None
 
 
-def _read_result(entry: dict, table: AblationTable) -> TableResult:
-    papers = {row.label: row.paper for row in table.rows}
-    facts = ("psnr", "ssim", *FACTS)
-    rows = {
-        row["label"]: RowResult(row["label"], papers.get(row["label"]), *(row[name] for name in facts))
-        for row in entry["rows"]
-    }
+def _read_result(entry: dict) -> TableResult:
+    facts = ("label", "psnr", "ssim", *FACTS)
+    rows = {row["label"]: RowResult(*(row[name] for name in facts)) for row in entry["rows"]}
     return TableResult(entry["table"], entry["subset"], entry["seed"], rows)

@@ -89,9 +89,12 @@ class AlignmentCache:
             return
         # Spawned, not forked: this process may hold a GPU.
         with ProcessPoolExecutor(workers, mp_context=get_context("spawn"), initializer=_single_thread) as pool:
-            for future in as_completed([pool.submit(_fill_one, self, load, method) for load in bursts]):
-                future.result()
-                progress()
+            try:
+                for future in as_completed([pool.submit(_fill_one, self, load, method) for load in bursts]):
+                    future.result()
+                    progress()
+            finally:
+                pool.shutdown(wait=False, cancel_futures=True)  # who stops early waits for those under way alone
 
 
 def _fill_one(cache: AlignmentCache, load: Callable[[], Burst], method: str) -> None:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from burstmamba.burst import Burst
 from burstmamba.data.sample import Sample
 from burstmamba.errors import InputError
+from burstmamba.evaluation.protocol import protocol
 
 
 @dataclass(frozen=True)
@@ -75,5 +76,7 @@ class Benchmark:
         return list(dict.fromkeys(item.subset for item in self.items if item.centres != centres))
 
     def with_protocols(self, names: list[str]) -> Benchmark:
-        """The same bursts under other protocols."""
+        """The same bursts under other protocols; an unknown one is refused."""
+        for name in names:
+            protocol(name)
         return replace(self, items=tuple(replace(item, protocols=tuple(names)) for item in self.items))

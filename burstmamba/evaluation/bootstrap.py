@@ -10,6 +10,7 @@ import numpy as np
 from burstmamba.errors import InputError
 
 RESAMPLES = 10_000
+SEED = 0
 
 
 @dataclass(frozen=True)
@@ -32,19 +33,19 @@ class Interval:
         return f"{form.format(self.mean)} [{form.format(self.low)}, {form.format(self.high)}]"
 
 
-def interval(values: Sequence[float], *, seed: int = 0, resamples: int = RESAMPLES) -> Interval:
+def interval(values: Sequence[float]) -> Interval:
     """The mean of per-image scores and its 95 % percentile bootstrap interval; non-finite scores are skipped."""
     data = np.asarray(values, dtype=np.float64)
     data = data[np.isfinite(data)]
     if data.size == 0:
         return Interval(float("nan"), float("nan"), float("nan"), 0)
-    indices = np.random.default_rng(seed).integers(0, data.size, (resamples, data.size))
+    indices = np.random.default_rng(SEED).integers(0, data.size, (RESAMPLES, data.size))
     low, high = np.percentile(data[indices].mean(axis=1), (2.5, 97.5))
     return Interval(float(data.mean()), float(low), float(high), int(data.size))
 
 
-def paired_difference(first: Sequence[float], second: Sequence[float], *, seed: int = 0) -> Interval:
+def paired_difference(first: Sequence[float], second: Sequence[float]) -> Interval:
     """How much higher `first` scores than `second`, image by image."""
     if len(first) != len(second):
         raise InputError(f"a paired comparison needs the same images, got {len(first)} and {len(second)} scores.")
-    return interval([a - b for a, b in zip(first, second, strict=True)], seed=seed)
+    return interval([a - b for a, b in zip(first, second, strict=True)])

@@ -23,13 +23,15 @@ def open_benchmark(folder: Path, layout: str = "", *, mosaics: bool | None = Fal
     """The benchmark in a folder.
 
     Args:
-        folder: OpenBurst's photographs, what `burstmamba openburst` wrote, or an unpacked benchmark.
+        folder: OpenBurst's photographs, what `burstmamba openburst` wrote or a subset of it, or a published data set.
         layout: one of `LAYOUTS`; empty finds out.
         mosaics: whether the network takes mosaics; of OpenBurst only the fitting subsets are opened, all for None.
         frames: length of the bursts that are rendered of photographs, at least 14.
     """
     if not folder.is_dir():
         raise InputError(f"{folder} is not a folder; give OpenBurst's photographs or a benchmark's folder.")
+    if not layout and folder.name in (*RGB_SUBSETS, *RAW_SUBSETS) and (folder.parent / "openburst.json").is_file():
+        return written_openburst(folder.parent, (folder.name,))
     layout = layout or find_layout(folder)
     subsets = (*RGB_SUBSETS, *RAW_SUBSETS) if mosaics is None else RAW_SUBSETS if mosaics else RGB_SUBSETS
     if layout == "photographs":
@@ -89,7 +91,11 @@ def written_openburst(folder: Path, subsets: tuple[str, ...] = RGB_SUBSETS) -> B
     """OpenBurst as `burstmamba openburst` wrote it; subsets that were not written are left out."""
     from burstmamba.data.folders import BurstFolders
 
-    description = json.loads((folder / "openburst.json").read_text())
+    try:
+        description = dict(json.loads((folder / "openburst.json").read_text()))
+    except (ValueError, TypeError) as error:
+        path = folder / "openburst.json"
+        raise InputError(f"{path} cannot be read ({error}); write it again with burstmamba openburst.") from None
     items = []
     for subset in subsets:
         if (folder / subset).is_dir():
@@ -127,7 +133,8 @@ def _published(folder: Path, layout: str) -> Benchmark:
 
 def _from_dataset(name: str, dataset: BurstDataset, protocols: tuple[str, ...]) -> Benchmark:
     items = [
-        Item(name, folder.name, protocols, dataset.centres, partial(dataset.load, folder)) for folder in dataset.folders
+        Item(name, folder.name, protocols, dataset.centres_of(folder), partial(dataset.load, folder))
+        for folder in dataset.folders
     ]
     return Benchmark(name, tuple(items))
 

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-import torch
 from torch import Tensor
 
 from burstmamba.data.openburst import openburst_sample
 from burstmamba.data.sample import Sample
 from burstmamba.evaluation.alignment_cache import AlignmentCache
+from burstmamba.evaluation.evaluate import Progress
 from burstmamba.evaluation.protocol import crop_border
 from burstmamba.evaluation.reconstruct import Method, frames_and_maps, reconstruct
 from burstmamba.evaluation.resolution import mtf50, siemens_star, slanted_edge, star_limit
@@ -47,6 +47,7 @@ def measure_charts(
     subset: str = "still",
     seeds: Sequence[int] = SEEDS,
     size: int = SIZE,
+    progress: Progress = lambda stage, done, total: None,
 ) -> list[ChartResult]:
     """Take both charts as bursts, reconstruct them and measure.
 
@@ -58,16 +59,18 @@ def measure_charts(
         subset: OpenBurst's subset whose noise and motion are used.
         seeds: one burst of each chart for each seed.
         size: side of the charts in HR pixels.
+        progress: called after each method.
     """
     bursts = {
         name: [openburst_sample(to_srgb(chart(size))[0], subset, seed) for seed in seeds]
         for name, chart in (("edge", slanted_edge), ("star", siemens_star))
     }
     results = []
-    for method in methods:
+    for done, method in enumerate(methods, start=1):
         edge = [mtf50(_picture(method, sample, cache, model, device)) for sample in bursts["edge"]]
         star = [star_limit(_picture(method, sample, cache, model, device)) for sample in bursts["star"]]
         results.append(ChartResult(method.label, math.fsum(edge) / len(edge), math.fsum(star) / len(star)))
+        progress("charts", done, len(methods))
     return results
 
 
@@ -85,8 +88,3 @@ def ideal_charts(size: int = SIZE) -> ChartResult:
     """The charts themselves: what a perfect reconstruction would measure."""
     edge, star = (crop_border(chart(size)[0, 0], BORDER) for chart in (slanted_edge, siemens_star))
     return ChartResult("the chart itself", mtf50(edge), star_limit(star))
-
-
-def chart_picture(size: int = SIZE) -> Tensor:
-    """Both charts side by side, (3, size, 2·size) sRGB, for looking at."""
-    return torch.cat((to_srgb(slanted_edge(size))[0], to_srgb(siemens_star(size))[0]), dim=-1)

@@ -26,7 +26,7 @@ def align_to_target(prediction: Tensor, target: Tensor, keyframe: Tensor) -> tup
         keyframe: (b, 3, h', w') linear RGB of the LR keyframe, burst camera's colours.
 
     Returns:
-        The matched prediction (b, 3, h, w) and where it can be scored (b, 1, h, w) bool.
+        The matched prediction (b, 3, h, w), not clamped, and where it can be scored (b, 1, h, w) bool.
     """
     flow = torch.stack([_flow(t, p) for t, p in zip(target, prediction, strict=True)]).to(prediction)
     warped = sample_at(prediction, flow)
@@ -34,13 +34,15 @@ def align_to_target(prediction: Tensor, target: Tensor, keyframe: Tensor) -> tup
     scale = keyframe.shape[-1] / target.shape[-1]
     small_flow = F.interpolate(flow, size=keyframe.shape[-2:], mode="bilinear", align_corners=False) * scale
     source = _blur(sample_at(keyframe.float(), small_flow))
-    small_target = F.interpolate(target, size=keyframe.shape[-2:], mode="bilinear", align_corners=False, antialias=True)
+    small_target = F.interpolate(target, size=keyframe.shape[-2:], mode="bilinear", align_corners=False)
     reference = _blur(small_target)
     matrices = torch.stack([_fit(s, r) for s, r in zip(source, reference, strict=True)])  # (b, 3, 3)
     matched = torch.einsum("bij,bjhw->bihw", matrices, warped)
     error = (torch.einsum("bij,bjhw->bihw", matrices, source) - reference).norm(dim=1, keepdim=True)
-    valid = F.interpolate((error < COLOR_ERROR).float(), size=target.shape[-2:], mode="bilinear", align_corners=False)
-    return matched.clamp(0, 1), valid > 0.9
+    trusted = (error < COLOR_ERROR)[..., INNER_BORDER:-INNER_BORDER, INNER_BORDER:-INNER_BORDER].float()
+    trusted = F.pad(trusted, (INNER_BORDER,) * 4)  # what the fit did not see is not scored
+    valid = F.interpolate(trusted, size=target.shape[-2:], mode="bilinear", align_corners=False)
+    return matched, valid > 0.9
 
 
 def base_frame(mosaic: Tensor) -> Tensor:

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from burstmamba.correspondence.field import Correspondence
-from burstmamba.data.sample import Sample
+from burstmamba.data.sample import Sample, collate_maps
 from burstmamba.errors import InputError
 from burstmamba.evaluation.alignment_cache import AlignedBurst, AlignmentCache, default_workers
 from burstmamba.evaluation.benchmark import Benchmark, Item
@@ -27,6 +27,11 @@ from burstmamba.model.burstmamba import BurstMamba
 
 CHUNK = 32
 """Bursts held in memory at once."""
+SAVE_EVERY = 20.0
+"""Seconds of scores that a run which is cut off may lose, and a batch."""
+
+TRUTH_TOLERANCE = 1e-4
+"""By how much the mean of a ground truth may change between a rendered and a written benchmark."""
 
 Progress = Callable[[str, int, int], None]
 """Called as (stage, done, total)."""
@@ -72,39 +77,61 @@ class Evaluation:
             The book, also written to the folder.
         """
         book = open_book(self.folder / "scores.json", header)
+        self._check_truth(book)
         book.problems.clear()
         outputs = [method.label for method in self.methods if method.kind == "outputs"]
         book.forget(outputs)  # the pictures may be others by now, and are quickly scored again
-        todo = [item for item in self.benchmark.items if self._missing(book, item)]
+        missing = [[m for m in self.methods if not self._is_done(book, item, m)] for item in self.benchmark.items]
+        todo = [item for item, methods in zip(self.benchmark.items, missing, strict=True) if methods]
         if todo:
             book.header.update(header)  # what made the scores that are added now
         cache = self.cache or AlignmentCache(self.folder / "maps")
         self._estimate(todo, book, cache)
-        done, threads = 0, torch.get_num_threads()
+        done, total, saved = 0, sum(map(len, missing)), time.monotonic()
+        threads = torch.get_num_threads()
         if self.device.startswith("cuda"):
             torch.set_num_threads(1)  # the CPU only reads bursts then, with one thread of Python for each core
         try:
-            for chunk in load_chunks(todo, partial(self._load, cache), CHUNK, self.workers):
+            for chunk in load_chunks(todo, partial(self._load, cache, book), CHUNK, self.workers):
+                book.truths.update({_name(loaded.item): mean_value(loaded.sample.target) for loaded in chunk})
                 for method in self.methods:
-                    self._run_method(
-                        method, [loaded for loaded in chunk if not _scored(book, loaded.item, method)], book
-                    )
-                done += len(chunk)
-                self.progress("score", done, len(todo))
-                book.save(self.folder / "scores.json")
+                    bursts = [loaded for loaded in chunk if not self._is_done(book, loaded.item, method)]
+                    for count in self._run_method(method, bursts, book):
+                        done += count
+                        self.progress("score", done, total)
+                        if time.monotonic() - saved > SAVE_EVERY:
+                            book.save(self.folder / "scores.json")
+                            saved = time.monotonic()
         finally:
             torch.set_num_threads(threads)
             book.save(self.folder / "scores.json")
             book.save_csv(self.folder / "scores.csv")
         return book
 
-    def _missing(self, book: ScoreBook, item: Item) -> bool:
-        return any(not _scored(book, item, method) for method in self.methods)
+    def _is_done(self, book: ScoreBook, item: Item, method: Method) -> bool:
+        """Whether all that is asked for is there: a score by every protocol, its LPIPS, the picture."""
+        if self.images is not None and method.kind != "outputs" and not self._picture_path(method, item).is_file():
+            return False
+        scores = [book.scores.get((item.subset, item.name, method.label, name)) for name in item.protocols]
+        return all(score is not None and (self.lpips is None or score.lpips is not None) for score in scores)
 
-    def _load(self, cache: AlignmentCache, item: Item) -> Loaded:
-        """Read a burst and its maps; every method and burst length shares them."""
+    def _check_truth(self, book: ScoreBook) -> None:
+        """Refuse scores of other bursts that have the same names, by the first ground truth that both have."""
+        item = next((item for item in self.benchmark.items if _name(item) in book.truths), None)
+        if item is None:
+            return
+        here, there = mean_value(item.load().target), book.truths[_name(item)]
+        if abs(here - there) > TRUTH_TOLERANCE:
+            raise InputError(
+                f"{self.folder} holds scores of another {_name(item)} (its ground truth has the mean {there}, "
+                f"here it is {here}); choose another folder."
+            )
+
+    def _load(self, cache: AlignmentCache, book: ScoreBook, item: Item) -> Loaded:
+        """Read a burst and the maps that are still needed; every method and burst length shares them."""
         sample = item.load()
-        names = dict.fromkeys(method.correspondence for method in self.methods if method.needs_estimate)
+        users = [m for m in self.methods if m.needs_estimate and not self._is_done(book, item, m)]
+        names = dict.fromkeys(method.correspondence for method in users)
         return Loaded(item, sample, {name: cache.get(sample.burst(), name) for name in names})
 
     def _estimate(self, items: list[Item], book: ScoreBook, cache: AlignmentCache) -> None:
@@ -112,7 +139,7 @@ class Evaluation:
         names = dict.fromkeys(method.correspondence for method in self.methods if method.needs_estimate)
         for name in names:
             users = [method for method in self.methods if method.needs_estimate and method.correspondence == name]
-            wanted = [item for item in items if any(not _scored(book, item, method) for method in users)]
+            wanted = [item for item in items if any(not self._is_done(book, item, method) for method in users)]
             wanted = [item for item in wanted if (name, item.subset, item.name) not in cache.filled]
             done = [0]
 
@@ -123,10 +150,12 @@ class Evaluation:
             cache.fill([item.load_burst for item in wanted], name, min(self.workers, max(1, len(wanted) // 2)), advance)
             cache.filled.update((name, item.subset, item.name) for item in wanted)
 
-    def _run_method(self, method: Method, bursts: list[Loaded], book: ScoreBook) -> None:
+    def _run_method(self, method: Method, bursts: list[Loaded], book: ScoreBook) -> Iterator[int]:
+        """Score a method; gives after each batch how many bursts are dealt with by it."""
         if method.kind == "outputs":
             for burst in bursts:
                 self._score_output(method, burst.item, burst.sample, book)
+                yield 1
             return
         prepared = []
         for burst in bursts:
@@ -136,6 +165,7 @@ class Evaluation:
                 book.problems[f"{method.label}: {item.subset}"] = (
                     f"{there}; longer ones: burstmamba openburst --frames."
                 )
+                yield 1
                 continue
             prepared.append((item, sample, *frames_and_maps(sample, method, burst.aligned.__getitem__)))
         for group in same_shape(prepared):
@@ -143,13 +173,15 @@ class Evaluation:
             step = max(1, batch_size(model, group[0][2].shape))
             for start in range(0, len(group), step):
                 self._run_batch(method, group[start : start + step], book)
+                yield len(group[start : start + step])
 
     def _run_batch(
         self, method: Method, group: list[tuple[Item, Sample, Tensor, Correspondence | None]], book: ScoreBook
     ) -> None:
-        item, sample, _, maps = group[0]
+        item, sample, _, _ = group[0]
         frames = torch.cat([entry[2] for entry in group]).to(self.device)
-        maps = None if maps is None else stack_maps([entry[3] for entry in group]).to(self.device)
+        together = collate_maps([entry[3] for entry in group])
+        maps = None if together is None else together.to(self.device)
         start = time.perf_counter()
         pictures = reconstruct(
             method, frames, maps, model=self.model, scale=sample.scale, centres=item.centres,
@@ -158,8 +190,12 @@ class Evaluation:
         if pictures.is_cuda:
             torch.cuda.synchronize()
         seconds = (time.perf_counter() - start) / len(group)
-        pairs = [(item, sample) for item, sample, _, _ in group]
-        self._score(method, pairs, pictures, book, seconds=seconds, frames=frames.shape[1])
+        usable = [i for i, finite in enumerate(pictures.isfinite().flatten(1).all(dim=1).tolist()) if finite]
+        for index in set(range(len(group))) - set(usable):  # listed at the end, the rest is scored
+            book.problems[f"{method.label}: {_name(group[index][0])}"] = "its picture has NaN or infinite values."
+        if usable:
+            pairs = [group[index][:2] for index in usable]
+            self._score(method, pairs, pictures[usable], book, seconds=seconds, frames=frames.shape[1])
 
     def _score_output(self, method: Method, item: Item, sample: Sample, book: ScoreBook) -> None:
         assert method.folder is not None
@@ -171,7 +207,7 @@ class Evaluation:
             )
             self._score(method, [(item, sample)], picture[None], book)
         except InputError as error:  # listed at the end, the rest is scored
-            book.problems[f"{method.label}: {item.subset}/{item.name}"] = str(error)
+            book.problems[f"{method.label}: {_name(item)}"] = str(error)
 
     def _score(
         self,
@@ -205,11 +241,14 @@ class Evaluation:
         """Write a picture as `read_output` reads it."""
         from burstmamba.files import save_image
 
-        assert self.images is not None
-        folder = self.images / method.label.replace(",", "").replace(" ", "-") / item.subset
-        folder.mkdir(parents=True, exist_ok=True)
+        path = self._picture_path(method, item)
+        path.parent.mkdir(parents=True, exist_ok=True)
         picture = picture.float().clamp(0, 1).cpu() * (LINEAR_WHITE / 65535 if linear else 1)
-        save_image(folder / f"{item.name}.png", picture, bits=16 if linear else 8, force=True)
+        save_image(path, picture, bits=16 if linear else 8, force=True)
+
+    def _picture_path(self, method: Method, item: Item) -> Path:
+        assert self.images is not None
+        return self.images / method.folder_name / item.subset / f"{item.name}.png"
 
 
 def open_book(path: Path, header: dict[str, str]) -> ScoreBook:
@@ -234,10 +273,13 @@ def load_chunks(items: list[Item], load: Callable[[Item], Loaded], size: int, th
         return [pool.submit(load, item) for item in group]
 
     with ThreadPoolExecutor(threads) as pool:
-        waiting = read(groups[0], pool) if groups else []
-        for following in [*groups[1:], []]:
-            current, waiting = waiting, read(following, pool)
-            yield [future.result() for future in current]
+        try:
+            waiting = read(groups[0], pool) if groups else []
+            for following in [*groups[1:], []]:
+                current, waiting = waiting, read(following, pool)
+                yield [future.result() for future in current]
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)  # who stops early does not wait for what nobody will use
 
 
 def same_shape(prepared: list) -> list[list]:
@@ -252,16 +294,10 @@ def same_shape(prepared: list) -> list[list]:
     return list(groups.values())
 
 
-def stack_maps(maps: Sequence[Correspondence | None]) -> Correspondence:
-    """One batch of maps."""
-    known = [m for m in maps if m is not None]
-    confidence = [m.confidence for m in known if m.confidence is not None]
-    return Correspondence(
-        torch.cat([m.to_frame for m in known]),
-        torch.cat([m.to_keyframe for m in known]),
-        torch.cat(confidence) if confidence else None,
-    )
+def mean_value(truth: Tensor) -> float:
+    """The mean of a ground truth, to five digits."""
+    return round(truth.double().mean().item(), 5)
 
 
-def _scored(book: ScoreBook, item: Item, method: Method) -> bool:
-    return all((item.subset, item.name, method.label, name) in book.scores for name in item.protocols)
+def _name(item: Item) -> str:
+    return f"{item.subset}/{item.name}"

@@ -8,12 +8,14 @@ from __future__ import annotations
 import importlib.util
 import os
 from pathlib import Path
+from pickle import UnpicklingError
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from burstmamba.errors import InputError
+from burstmamba.evaluation.metrics import size_text
 
 BACKBONE_VARIABLE = "BURSTMAMBA_LPIPS_BACKBONE"
 HEADS_VARIABLE = "BURSTMAMBA_LPIPS_HEADS"
@@ -57,7 +59,10 @@ class Lpips(nn.Module):
             (b,).
         """
         if min(prediction.shape[-2:]) < _MIN_SIZE:
-            raise InputError(f"LPIPS needs at least {_MIN_SIZE}×{_MIN_SIZE} pixels, got {tuple(prediction.shape)}.")
+            raise InputError(
+                f"LPIPS needs at least {_MIN_SIZE}×{_MIN_SIZE} pixels, got {size_text(prediction)} without the border; "
+                "--no-lpips leaves it out."
+            )
         features = torch.cat((prediction, target)).to(self.shift)
         features = ((features * 2 - 1 if signed else features) - self.shift) / self.scale
         distance = torch.zeros(len(prediction), device=features.device)
@@ -145,8 +150,13 @@ def _package_folder(package: str) -> Path:
 
 
 def _read(path: Path) -> dict[str, Tensor]:
-    if path.suffix == ".safetensors":
-        from safetensors.torch import load_file
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
 
-        return load_file(path)
-    return torch.load(path, map_location="cpu", weights_only=True)
+    try:
+        if path.suffix == ".safetensors":
+            return load_file(path)
+        return torch.load(path, map_location="cpu", weights_only=True)
+    # What torch's unpickler meets in a file that is no pickle depends on the file's first bytes.
+    except (SafetensorError, UnpicklingError, RuntimeError, OSError, EOFError, LookupError, ValueError) as error:
+        raise InputError(f"{path} holds no LPIPS weights, or is damaged ({type(error).__name__}).") from None

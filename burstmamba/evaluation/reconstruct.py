@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from burstmamba.burst import Burst
+from burstmamba.burst import Burst, Camera
 from burstmamba.correspondence.field import Correspondence
 from burstmamba.data.sample import Sample
 from burstmamba.errors import InputError
@@ -56,6 +56,11 @@ class Method:
         extra = [] if self.correspondence == "auto" or self.treatment == "copies" else [self.correspondence]
         extra += [] if self.treatment == "none" else [self.treatment]
         return " ".join((name, ", ".join(extra))).strip()
+
+    @property
+    def folder_name(self) -> str:
+        """Its name as a folder of pictures: `L=14-exact-rounded`."""
+        return self.label.replace(",", "").replace(" ", "-")
 
     @property
     def needs_estimate(self) -> bool:
@@ -165,7 +170,7 @@ def run_network(model: BurstMamba, frames: Tensor, maps: Correspondence | None) 
     if batch_size(model, frames.shape) == 0:
         from burstmamba.restoration.restore import restore_burst
 
-        camera = Sample(frames, frames.new_zeros(len(frames), 3, *frames.shape[-2:])).burst().camera
+        camera = Camera("RGGB", linear=True) if frames.shape[2] == 1 else Camera()
         pictures = []
         for index in range(len(frames)):
             its_maps = None if maps is None else maps.apply(lambda tensor, i=index: tensor[i : i + 1])
@@ -177,11 +182,11 @@ def run_network(model: BurstMamba, frames: Tensor, maps: Correspondence | None) 
         return model(frames, maps).float()
 
 
-def batch_size(model: BurstMamba | None, shape: torch.Size | tuple[int, ...], device: str | None = None) -> int:
+def batch_size(model: BurstMamba | None, shape: torch.Size | tuple[int, ...]) -> int:
     """How many bursts of (b, l, c, h, w) fit at once; 0 when one is too large."""
     if model is None:
         return LARGEST_BATCH
-    where = torch.device(device) if device else next(model.parameters()).device
+    where = next(model.parameters()).device
     needed = Footprint().bytes_per_pixel(model.config, shape[1], where) * shape[-2] * shape[-1]
     fitting = int(free_memory(where) * 0.6 / needed)
     return min(LARGEST_BATCH if where.type == "cuda" else 1, fitting)

@@ -40,7 +40,10 @@ def results_page(folder: Path) -> str:
         raise InputError(f"{folder} is not a folder of result files.")
     scores, charts, ablations = [], [], []
     for path in sorted(folder.rglob("*.json")):
-        content = json.loads(path.read_text())
+        try:
+            content = json.loads(path.read_text())
+        except ValueError as error:
+            raise InputError(f"{path} is not JSON ({error}); mend or remove it.") from None
         if not isinstance(content, dict):
             continue
         if "scores" in content:

@@ -7,7 +7,7 @@ import io
 import json
 import math
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 
 from burstmamba.checkpoint import write_atomically
@@ -46,9 +46,14 @@ class ScoreBook:
     scores: dict[tuple[str, str, str, str], Score] = field(default_factory=dict)
     problems: dict[str, str] = field(default_factory=dict)
     """Outputs that could not be scored, with the reason."""
+    truths: dict[str, float] = field(default_factory=dict)
+    """Mean value of each ground truth by SUBSET/NAME: bursts of other scenes may have the same names."""
 
     def add(self, score: Score) -> None:
-        """Keep a score; an earlier one of the same image, method and protocol is replaced."""
+        """Keep a score; an earlier one of the same key is replaced, but for its LPIPS where the new one has none."""
+        earlier = self.scores.get(score.key)
+        if score.lpips is None and earlier is not None:
+            score = replace(score, lpips=earlier.lpips)
         self.scores[score.key] = score
 
     def forget(self, methods: list[str]) -> None:
@@ -65,12 +70,9 @@ class ScoreBook:
         return list(dict.fromkeys(getattr(score, name) for score in self.scores.values()))
 
     def mean(self, subset: str, method: str, rules: str, metric: str = "psnr") -> float:
-        """The protocol's mean."""
-        return average(list(self.values(subset, method, rules, metric).values()), protocol(rules))
-
-    def interval(self, subset: str, method: str, rules: str, metric: str = "psnr") -> Interval:
-        """The mean over images with its bootstrap interval."""
-        return interval(list(self.values(subset, method, rules, metric).values()))
+        """The protocol's mean, over batches of images in the order of their names where it has batches."""
+        scores = self.values(subset, method, rules, metric)
+        return average([scores[image] for image in sorted(scores)], protocol(rules))
 
     def difference(self, subset: str, first: str, second: str, rules: str, metric: str = "psnr") -> Interval:
         """How much higher `first` scores than `second` on the images that both have."""
@@ -80,9 +82,10 @@ class ScoreBook:
 
     def save(self, path: Path) -> None:
         """Write the book as JSON, one line a score, atomically."""
-        head = json.dumps({"header": self.header, "problems": self.problems}, indent=1).removesuffix("\n}")
+        head = {"header": self.header, "problems": self.problems, "truths": self.truths}
+        start = json.dumps(head, indent=1).removesuffix("\n}")
         rows = ",\n".join(json.dumps(_compact(score)) for score in self.scores.values())
-        write_atomically(path, f'{head},\n "scores": [\n{rows}\n ]\n}}\n'.encode())
+        write_atomically(path, f'{start},\n "scores": [\n{rows}\n ]\n}}\n'.encode())
 
     def save_csv(self, path: Path) -> None:
         """Write the scores as CSV."""
@@ -97,16 +100,29 @@ class ScoreBook:
         """Read a book written by `save`."""
         try:
             content = json.loads(path.read_text())
-            scores = [Score(**row) for row in content["scores"]]
-        except (OSError, KeyError, TypeError, json.JSONDecodeError) as error:
+            header, scores = content["header"], [Score(**_numbers(row)) for row in content["scores"]]
+        except OSError as error:
+            raise InputError(f"{path} cannot be read ({error.strerror}).") from None
+        except (KeyError, TypeError, ValueError) as error:
             raise InputError(f"{path} is not a file of scores ({error}); delete it or choose another folder.") from None
-        return cls(content["header"], {s.key: s for s in scores}, content.get("problems", {}))
+        found = {s.key: s for s in scores}
+        return cls(header, found, content.get("problems", {}), content.get("truths", {}))
 
 
 def _compact(score: Score) -> dict[str, object]:
-    """A score without what is unknown, numbers to six digits."""
-    row = {name: value for name, value in asdict(score).items() if value is not None}
-    return {name: round(value, 6) if isinstance(value, float) else value for name, value in row.items()}
+    """A score without what is unknown, numbers to six digits; JSON has no infinity, which is written as text."""
+
+    def plain(value: object) -> object:
+        if not isinstance(value, float):
+            return value
+        return round(value, 6) if math.isfinite(value) else str(value)
+
+    return {name: plain(value) for name, value in asdict(score).items() if value is not None}
+
+
+def _numbers(row: dict) -> dict:
+    """A row that `_compact` made, with its numbers again."""
+    return {name: float(value) if name in METRICS else value for name, value in row.items()}
 
 
 @dataclass(frozen=True)
@@ -119,8 +135,8 @@ class Summary:
     images: int
     means: dict[str, float]
     """The protocol's mean of each metric."""
-    intervals: dict[str, Interval]
-    """Of each metric, over images."""
+    spread: Interval
+    """Of PSNR, over images."""
     seconds: float | None
     """Mean time of a reconstruction."""
     frames: float | None
@@ -128,14 +144,13 @@ class Summary:
 
     def cells(self) -> list[str]:
         """Subset, protocol, method, images, PSNR with its interval, SSIM, LPIPS, seconds, frames: for tables."""
-        spread = self.intervals["psnr"]
         lpips = f"{self.means['lpips']:.4f}" if "lpips" in self.means else "-"
         return [
             self.subset,
             self.protocol,
             self.method,
             str(self.images),
-            f"{self.means['psnr']:.2f} [{spread.low:.2f}, {spread.high:.2f}]",
+            f"{self.means['psnr']:.2f} [{self.spread.low:.2f}, {self.spread.high:.2f}]",
             f"{self.means['ssim']:.4f}",
             lpips,
             "-" if self.seconds is None else f"{self.seconds:.3f}",
@@ -152,9 +167,9 @@ def summaries(book: ScoreBook) -> Iterable[Summary]:
                 metrics = [metric for metric in METRICS if book.values(*row, metric)]
                 if metrics:
                     means = {metric: book.mean(*row, metric) for metric in metrics}
-                    intervals = {metric: book.interval(*row, metric) for metric in metrics}
+                    spread = interval(list(book.values(*row).values()))
                     extra = [_plain_mean(book.values(*row, name)) for name in ("seconds", "frames")]
-                    yield Summary(subset, rules, method, len(book.values(*row)), means, intervals, *extra)
+                    yield Summary(subset, rules, method, len(book.values(*row)), means, spread, *extra)
 
 
 def _plain_mean(values: dict[str, float]) -> float | None:

@@ -6,7 +6,6 @@ from dataclasses import replace
 import pytest
 import torch
 from test_evaluation_baselines import SHIFTS, detailed_scene, take_burst
-from test_evaluation_command import photographs  # noqa: F401 (a fixture)
 
 from burstmamba.checkpoint import save_checkpoint
 from burstmamba.cli.ablate import ablate, methods_of, steps_taken
@@ -162,7 +161,7 @@ def test_results_survive_a_file(tmp_path):
         load_results(tmp_path / "missing.json", table)
 
 
-def test_command_scores_what_is_trained(photographs, tmp_path):  # noqa: F811 (the fixture)
+def test_command_scores_what_is_trained(photographs, tmp_path):
     torch.manual_seed(0)
     weights = tmp_path / "runs/ablation-single-s0/weights.safetensors"
     save_checkpoint(weights, BurstMamba(preset("tiny").single()), notes={"steps": "7", "minutes": "0.1"})
@@ -174,7 +173,7 @@ def test_command_scores_what_is_trained(photographs, tmp_path):  # noqa: F811 (t
     assert stored[0]["rows"][0]["label"] == "single" and len(stored[0]["rows"][0]["psnr"]) == 2
 
 
-def test_rows_of_equal_weights_differ_by_their_maps(photographs, tmp_path):  # noqa: F811 (the fixture)
+def test_rows_of_equal_weights_differ_by_their_maps(photographs, tmp_path):
     """The command gives every row of the alignment table its own maps."""
     torch.manual_seed(0)
     network, table = BurstMamba(preset("tiny")), ablation_table("alignment")
@@ -190,7 +189,7 @@ def test_rows_of_equal_weights_differ_by_their_maps(photographs, tmp_path):  # n
     assert {path.name.split("-")[0] for path in (tmp_path / "maps").iterdir()} == {"auto", "homography"}
 
 
-def test_mistakes(photographs, tmp_path):  # noqa: F811 (the fixture)
+def test_mistakes(photographs, tmp_path):
     with pytest.raises(InputError, match="unknown table 'speed'; the known ones are components, alignment, length"):
         ablate("speed", benchmark=photographs, out=tmp_path)
     with pytest.raises(InputError, match="no table uses the recipe 'open-rgb'"):

@@ -8,11 +8,11 @@ import time
 
 import pytest
 import torch
-from test_evaluation_command import photographs  # noqa: F401 (a fixture)
 
 from burstmamba.checkpoint import save_checkpoint
 from burstmamba.cli.ablate import ablate, run_folder, steps_taken
 from burstmamba.errors import InputError
+from burstmamba.evaluation import evaluate as evaluating
 from burstmamba.evaluation.alignment_cache import AlignmentCache
 from burstmamba.evaluation.folder_lock import folder_lock
 from burstmamba.model.burstmamba import BurstMamba
@@ -23,7 +23,7 @@ SMALL = ("model.blocks=(1,1)", "model.channels=16", "phases.batch=1", "phases.pa
 SMALL += ("validation.bursts=1", "validation.patch=16", "threads=1", "log_every=1")
 
 
-def start(table, folder, photographs, *options):  # noqa: F811 (the fixture)
+def start(table, folder, photographs, *options):
     command = [sys.executable, "-m", "burstmamba", "ablate", table, "--benchmark", photographs, "--data", photographs]
     command += ["--val", photographs, "--out", folder, "--device", "cpu", *options]
     command += [part for setting in SMALL for part in ("--set", setting)]
@@ -42,7 +42,7 @@ def lines(run, kind):
 
 
 @pytest.mark.slow
-def test_two_processes_share_a_folder(photographs, tmp_path):  # noqa: F811 (the fixture)
+def test_two_processes_share_a_folder(photographs, tmp_path):
     """The same command twice: each trains a row, both end with tables, and the last ones are whole."""
     both = [start("split", tmp_path, photographs, "--steps", 2) for _ in range(2)]
     for code, out, err in map(finish, both):
@@ -60,7 +60,7 @@ def test_two_processes_share_a_folder(photographs, tmp_path):  # noqa: F811 (the
 
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=["terminated", "interrupted"])
-def test_a_row_goes_on_where_it_was_stopped(photographs, tmp_path, number):  # noqa: F811 (the fixture)
+def test_a_row_goes_on_where_it_was_stopped(photographs, tmp_path, number):
     options = ("--steps", 60, "--only", "ablation-single", "--no-score")
     run, process = run_folder(tmp_path, "ablation-single", 0), start("components", tmp_path, photographs, *options)
     waiting = time.monotonic()
@@ -82,14 +82,14 @@ def test_a_row_goes_on_where_it_was_stopped(photographs, tmp_path, number):  # n
     assert not (tmp_path / "scores").exists() and "the paper's order" not in out
 
 
-def test_a_row_that_is_being_trained_is_left_alone(photographs, tmp_path, capsys):  # noqa: F811 (the fixture)
+def test_a_row_that_is_being_trained_is_left_alone(photographs, tmp_path, capsys):
     with folder_lock(run_folder(tmp_path, "ablation-single", 0), wait=False) as held:
         assert held
         ablate("components", benchmark=photographs, out=tmp_path, only="ablation-single", score=False, device="cpu")
     assert "ablation-single, seed 0: another process trains it." in capsys.readouterr().err
 
 
-def test_a_row_of_other_settings_is_not_taken_for_this_one(photographs, tmp_path):  # noqa: F811 (the fixture)
+def test_a_row_of_other_settings_is_not_taken_for_this_one(photographs, tmp_path):
     """A trial in the same folder must not end up in the table; weights that came alone are taken as they are."""
     run = run_folder(tmp_path, "ablation-single", 0)
     save_checkpoint(run / "weights.safetensors", BurstMamba(preset("tiny").single()), notes={"steps": "10000"})
@@ -119,7 +119,7 @@ def test_the_lock_ends_with_its_process(tmp_path):
     holder.communicate()
 
 
-def test_scores_follow_the_weights(photographs, tmp_path):  # noqa: F811 (the fixture)
+def test_scores_follow_the_weights(photographs, tmp_path):
     """A run that went on has other weights: its earlier scores are replaced. Equal weights are not scored again."""
     weights = run_folder(tmp_path, "ablation-single", 0) / "weights.safetensors"
     scores, found = tmp_path / "scores/ablation-single-s0/scores.json", []
@@ -134,7 +134,17 @@ def test_scores_follow_the_weights(photographs, tmp_path):  # noqa: F811 (the fi
     assert [row["psnr"] for row in found[2]["scores"]] != [row["psnr"] for row in found[0]["scores"]]
 
 
-def test_maps_are_looked_for_once(photographs, tmp_path, monkeypatch):  # noqa: F811 (the fixture)
+def test_what_cannot_be_scored_is_said(photographs, tmp_path, capsys, monkeypatch):
+    """A row that is missing in the table has a reason."""
+    weights = run_folder(tmp_path, "ablation-single", 0) / "weights.safetensors"
+    save_checkpoint(weights, BurstMamba(preset("tiny").single()), notes={"steps": "1"})
+    monkeypatch.setattr(evaluating, "reconstruct", lambda *_, **__: torch.full((1, 3, 192, 192), torch.nan))
+    ablate("components", benchmark=photographs, out=tmp_path, train=False, device="cpu", limit=1)
+    said = capsys.readouterr().err
+    assert "not scored: ablation-single, seed 0, L=1: still/0001: its picture has NaN or infinite values." in said
+
+
+def test_maps_are_looked_for_once(photographs, tmp_path, monkeypatch):
     """Rows scored by one process estimate, and even look for, the maps of a burst once."""
     for recipe in ("ablation-gas", "ablation-psi"):
         save_checkpoint(

@@ -1,6 +1,7 @@
 """Folders are recognised and scored by their own protocols; estimated maps are kept and reused."""
 
 import pickle
+from dataclasses import replace
 
 import cv2
 import numpy as np
@@ -36,6 +37,20 @@ def test_plain_bursts(tmp_path):
     assert 10 < book.mean("bursts", "bicubic", "openburst") < 40
 
 
+def test_centres_of_plain_bursts(tmp_path):
+    """Each burst says how its target lies; interpolation follows it."""
+    for name, centres in (("a", "corner"), ("b", "half-pixel")):
+        write_burst(tmp_path, name, replace(rgb_sample(), centres=centres))
+    assert [item.centres for item in open_benchmark(tmp_path).items] == ["corner", "half-pixel"]
+    assert open_benchmark(tmp_path).moved("half-pixel") == ["bursts"]
+    book = Evaluation(open_benchmark(tmp_path), [Method("bicubic")], tmp_path / "out", workers=1).run({})
+    scores = book.values("bursts", "bicubic", "openburst")
+    assert scores["b"] > scores["a"] + 1, "the scene was taken with half-pixel centres"
+    (tmp_path / "bursts/a/burst.json").write_text("{")
+    with pytest.raises(InputError, match="does not describe a burst"):
+        open_benchmark(tmp_path).items[0].load()
+
+
 def test_bad_bursts_are_left_out_when_asked(tmp_path):
     for name in ("a", "b"):
         write_burst(tmp_path, name, rgb_sample())
@@ -64,10 +79,22 @@ def test_written_openburst(tmp_path):
     write_burst(tmp_path / "raw", "0004", Sample(torch.rand(1, 3, 1, 40, 40), torch.rand(1, 3, 160, 160)))
     everything = open_benchmark(tmp_path, mosaics=None)
     assert everything.subsets == ["still", "moving", "raw"] and everything.items[-1].protocols == ("openburst-raw",)
-    (item,) = open_benchmark(tmp_path / "raw", mosaics=None).items
-    assert item.protocols == ("openburst-raw",)
+    for alone in ("still", "raw"):  # one subset of it is still it
+        one = open_benchmark(tmp_path / alone, mosaics=None)
+        assert one.name == "openburst-like" and one.subsets == [alone] and len(one.items) == 1
+    (item,) = open_benchmark(tmp_path / "raw", "bursts", mosaics=None).items
+    assert item.protocols == ("openburst-raw",) and item.subset == "bursts"
     (tmp_path / "openburst.json").write_text('{"benchmark": "openburst", "published": true, "frames": 30}')
     assert open_benchmark(tmp_path).name == "openburst-30"
+
+
+def test_a_damaged_description_is_said(tmp_path):
+    for content in ("{", "[1, 2]", "7"):
+        (tmp_path / "openburst.json").write_text(content)
+        with pytest.raises(
+            InputError, match=r"openburst\.json cannot be read \(.*\); write it again with burstmamba openburst"
+        ):
+            open_benchmark(tmp_path)
 
 
 def test_longer_bursts_of_photographs(tmp_path):

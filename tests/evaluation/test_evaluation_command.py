@@ -5,43 +5,17 @@ import subprocess
 import sys
 from pathlib import Path
 
-import numpy as np
 import pytest
-import torch
 
+from burstmamba import hub
 from burstmamba.checkpoint import save_checkpoint
 from burstmamba.cli.evaluate import evaluate
 from burstmamba.errors import InputError
 from burstmamba.evaluation import charts
+from burstmamba.evaluation.folder_lock import folder_lock
 from burstmamba.evaluation.reconstruct import Method
 from burstmamba.model.burstmamba import BurstMamba
 from burstmamba.model.config import preset
-
-PIXELS = 192
-
-
-@pytest.fixture(scope="module")
-def photographs(tmp_path_factory):
-    """Two photographs of rectangles, as a folder."""
-    from PIL import Image
-
-    folder = tmp_path_factory.mktemp("photographs")
-    for number in (1, 2):
-        random = np.random.default_rng(number)
-        image = np.full((PIXELS, PIXELS, 3), 128, np.uint8)
-        for _ in range(80):
-            top, left, height, width = random.integers((0, 0, 4, 4), (PIXELS, PIXELS, 40, 40))
-            image[top : top + height, left : left + width] = random.integers(0, 256, 3)
-        Image.fromarray(image).save(folder / f"{number:04d}.png")
-    return folder
-
-
-@pytest.fixture(scope="module")
-def weights(tmp_path_factory):
-    torch.manual_seed(0)
-    path = tmp_path_factory.mktemp("weights") / "tiny.safetensors"
-    save_checkpoint(path, BurstMamba(preset("tiny")), notes={"steps": "0"})
-    return path
 
 
 def burstmamba(*arguments):
@@ -104,6 +78,45 @@ def test_mistakes(photographs, weights, tmp_path, dataset, options, message):
     name = str(weights) if "treatment" in options else "none"
     with pytest.raises(InputError, match=message):
         evaluate(name, dataset or str(photographs), out=tmp_path, lpips=False, device="cpu", **options)
+
+
+def test_mistakes_are_said_before_anything_is_scored(photographs, weights, tmp_path):
+    with pytest.raises(InputError, match="unknown protocol 'psnr'; the known ones are synburst-linear"):
+        evaluate(str(weights), str(photographs), out=tmp_path, lpips=False, device="cpu", protocol="psnr")
+    with pytest.raises(InputError, match="device must be auto, cpu, cuda or cuda:N, got 'gpu'"):
+        evaluate(str(weights), str(photographs), out=tmp_path, lpips=False, device="gpu")
+    with pytest.raises(InputError, match="charts are rendered here, so --outputs has no pictures of them"):
+        evaluate("none", "charts", out=tmp_path, device="cpu", outputs=[photographs])
+    with pytest.raises(InputError, match="charts are taken as RGB bursts, and this network takes mosaics"):
+        evaluate("light-raw", "charts", out=tmp_path, device="cpu")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_single_image_network_is_scored_once(photographs, tmp_path, capsys):
+    """It sees one frame whatever is asked for, and that is said."""
+    save_checkpoint(tmp_path / "single.safetensors", BurstMamba(preset("tiny").single()), notes={"steps": "0"})
+    evaluate(
+        str(tmp_path / "single.safetensors"), str(photographs), out=tmp_path, lpips=False, device="cpu", subset="still"
+    )
+    assert "only L=1 is scored, further frames would change nothing" in capsys.readouterr().err
+    scores = json.loads((tmp_path / "scores.json").read_text())["scores"]
+    assert {row["method"] for row in scores} == {"bicubic", "L=1"}
+
+
+def test_weights_of_a_repository(photographs, weights, tmp_path, monkeypatch):
+    """They are scored like a file, with its hash beside the scores."""
+    monkeypatch.setattr(hub, "download", {"someone/tiny": weights}.__getitem__)
+    evaluate(
+        "someone/tiny", str(photographs), out=tmp_path, burst_length="1", lpips=False, device="cpu", subset="still"
+    )
+    header = json.loads((tmp_path / "scores.json").read_text())["header"]
+    assert header["weights"] == weights.name and len(header["weights_sha256"]) == 16
+
+
+def test_one_process_scores_in_a_folder(photographs, tmp_path):
+    with folder_lock(tmp_path, wait=False):
+        held = burstmamba("evaluate", "none", photographs, "-o", tmp_path, "--subset", "still", "--no-lpips")
+    assert held.returncode == 2 and f"another process is scoring in {tmp_path}" in held.stderr
 
 
 def test_rows_need_names_of_their_own(photographs, tmp_path):

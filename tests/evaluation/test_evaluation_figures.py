@@ -9,20 +9,23 @@ import torch
 from PIL import Image
 from test_evaluation_baselines import SHIFTS, detailed_scene, take_burst
 
-from burstmamba.burst import Burst
+from burstmamba.burst import Burst, Camera
 from burstmamba.cli.figures import figures
 from burstmamba.correspondence.field import Correspondence
+from burstmamba.data.sample import Sample
 from burstmamba.errors import InputError
+from burstmamba.evaluation import catalogue, reconstruct
+from burstmamba.evaluation.benchmark import Benchmark, Item
+from burstmamba.evaluation.figures import curves, panels
 from burstmamba.evaluation.figures.burst_pictures import (
     burst_priors,
     contribution_maps,
     contribution_picture,
     edge_correlation,
-    flow_colours,
     maps_picture,
 )
 from burstmamba.evaluation.figures.curves import length_scores, plot_length, plot_tradeoff, read_peers
-from burstmamba.evaluation.figures.panels import Box, comparison, most_different_box, strip
+from burstmamba.evaluation.figures.panels import GAP, Box, comparison, grid, most_different_box, strip
 from burstmamba.evaluation.scores import Score, ScoreBook
 from burstmamba.model.burstmamba import BurstMamba
 from burstmamba.model.config import preset
@@ -45,7 +48,7 @@ def test_box_errors():
     for text in ("1,2,3", "a,b,c,d", "1,2,0,4", "-1,2,3,4"):
         with pytest.raises(InputError, match="box"):
             Box.parse(text)
-    with pytest.raises(InputError, match="reaches beyond the picture of 128×128"):
+    with pytest.raises(InputError, match="the box 100,0,40,10 reaches beyond the picture of 128×128"):
         Box(100, 0, 40, 10).cut(picture())
 
 
@@ -60,6 +63,17 @@ def test_comparison_magnifies_without_smoothing():
     assert (white[:, ~columns].sum(axis=0) == 4).sum() >= 4
     with pytest.raises(InputError, match="must have one size"):
         comparison({"a": picture(), "b": picture(size=64)})
+
+
+def test_captions_are_not_cut_off():
+    """A small inset has as much room as its name needs, and rows are filled evenly."""
+    long = "another method with a long name"
+    made = grid([(long, picture(size=16))] * 5, zoom=2)
+    text = (np.asarray(made.convert("L"))[32 : 32 + 22] < 128).any(axis=0)
+    alone = (np.asarray(grid([(long, picture(size=400))]).convert("L"))[400:] < 128).any(axis=0)
+    assert text.sum() == 3 * alone.sum()  # three columns, not four and one
+    narrow = comparison({"a": picture(), long: picture(0.4)}, box=Box(0, 0, 8, 8))
+    assert narrow.width > 2 * alone.nonzero()[0].max()
 
 
 def test_strip_joins_halves():
@@ -99,11 +113,46 @@ def test_curves_are_drawn(tmp_path):
         read_peers(tmp_path / "bad.csv")
 
 
-def test_flow_colours():
-    still = flow_colours(torch.zeros(2, 3, 3), largest=1.0)
-    assert torch.equal(still, torch.ones(3, 3, 3))
-    right, left = (flow_colours(torch.tensor([x, 0.0]).view(2, 1, 1), largest=1.0).flatten() for x in (1.0, -1.0))
-    assert right.tolist() == pytest.approx([1, 0, 0]) and left.tolist() == pytest.approx([0, 1, 1])
+def drawn(monkeypatch, plot, *arguments):
+    """The axes of a curve instead of its file."""
+    pytest.importorskip("matplotlib", reason="needs the extra `plot`")
+    figures = []
+    monkeypatch.setattr(curves, "_save", lambda figure, path: figures.append(figure))
+    plot(*arguments)
+    figures[0].draw_without_rendering()
+    return figures[0].axes
+
+
+def test_every_length_has_a_tick(monkeypatch, tmp_path):
+    (axes,) = drawn(monkeypatch, plot_length, book(lengths=(1, 14, 30)), tmp_path / "x.png")
+    assert axes.get_xticks().tolist() == [1, 14, 30]
+
+
+def test_names_in_the_tradeoff_do_not_overlap(monkeypatch, tmp_path):
+    scores = book()
+    with pytest.raises(InputError, match=r"do not say what network they are of; say it with --preset paper\|"):
+        drawn(monkeypatch, plot_tradeoff, tmp_path / "x.png", None, scores)
+    scores.header["weights"] = "light-raw.safetensors"
+    published, own = drawn(monkeypatch, plot_tradeoff, tmp_path / "x.png", None, scores)
+    assert own.get_legend().get_texts()[0].get_text() == "light-raw, still"
+    for axes in (published, own):
+        inside, boxes = axes.get_window_extent(), [text.get_window_extent() for text in axes.texts]
+        texts = [text.get_text() for text in axes.texts]
+        outside = [box.x0 < inside.x0 or box.x1 > inside.x1 for box in boxes]
+        assert [text for text, out in zip(texts, outside, strict=True) if out] == []
+        pairs = [(i, j) for i in range(len(boxes)) for j in range(i) if boxes[i].overlaps(boxes[j])]
+        assert [(texts[i], texts[j]) for i, j in pairs] == []
+
+
+def test_motion_is_shown_in_colours(scene):
+    """The still picture of flow is white, motion to the right is red."""
+    burst, _ = scene
+    still, right = torch.zeros(1, 3, 2, 24, 24), torch.zeros(1, 3, 2, 24, 24)
+    right[:, 1, 0] = 2.0
+    pixels = np.asarray(maps_picture(burst, Correspondence(right, still)))
+    height = (pixels.shape[0] + GAP) // 2
+    first, second = (pixels[height + 20, column] for column in (20, (pixels.shape[1] + GAP) // 4 + 20))
+    assert first.tolist() == [255, 0, 0] and second.tolist() == [255, 255, 255]
 
 
 @pytest.fixture(scope="module")
@@ -157,6 +206,12 @@ def test_inside_pictures(model, scene):
     assert maps_picture(burst, confident).size == shown.size
 
 
+def test_a_burst_that_does_not_fit_is_refused(model, scene, monkeypatch):
+    monkeypatch.setattr(reconstruct, "free_memory", lambda device: 1000)
+    with pytest.raises(InputError, match="3 frames of 24×24 do not fit in memory at once; cut a part out of them"):
+        contribution_picture(model, *scene)
+
+
 def keep(folder, method, value):
     path = folder / method / "still" / "0004.png"
     path.parent.mkdir(parents=True)
@@ -172,6 +227,30 @@ def test_command(tmp_path):
     assert Image.open(tmp_path / "f.png").width > 64
     figures("strip", str(tmp_path), out=tmp_path / "s.png", image="still/0004", methods="bicubic,L=14")
     assert Image.open(tmp_path / "s.png").size == (64, 64)
+
+
+def test_linear_pictures_are_developed(tmp_path):
+    """A grey card through a camera that sees little red and blue: grey in the figure, its PSNR of the linear values."""
+    import cv2
+
+    camera, folder = Camera("RGGB", linear=True, white_balance=(2.0, 1.0, 2.0)), tmp_path / "pictures"
+    for method, level in (("bicubic", 0.1), ("L=14", 0.2)):
+        (folder / method / "burst").mkdir(parents=True)
+        bgr = np.full((64, 64, 3), level) * np.array((0.5, 1.0, 0.5))
+        cv2.imwrite(str(folder / method / "burst/0.png"), (bgr * 2**14).astype(np.uint16))
+    target = 0.2 * torch.tensor([0.5, 1.0, 0.5]).view(1, 3, 1, 1).expand(1, 3, 64, 64)
+    sample = Sample(torch.full((1, 1, 1, 16, 16), 0.1), target, cameras=(camera,))
+    items = (Item("burst", "0", ("openburst-raw",), "half-pixel", lambda: sample),)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(catalogue, "open_benchmark", lambda folder, mosaics: Benchmark("x", items))
+        seen = []
+        patch.setattr(panels, "psnr", lambda a, b: seen.append((a.max(), b.max())) or torch.tensor([20.0]))
+        options = {"image": "burst/0", "benchmark": tmp_path, "box": "4,4,16,16"}
+        figures("comparison", str(folder), out=tmp_path / "c.png", **options)
+        figures("strip", str(folder), out=tmp_path / "s.png", **options)
+    assert [value.item() for pair in seen for value in pair] == pytest.approx([0.1, 0.2, 0.2, 0.2], abs=1e-4)
+    before, after = (np.asarray(Image.open(tmp_path / "s.png"))[5, x].astype(int) for x in (5, 60))
+    assert np.ptp(before) <= 2 and np.ptp(after) <= 2 and 60 < before[1] < after[1]
 
 
 def test_command_mistakes(tmp_path):

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from burstmamba.errors import InputError
-from burstmamba.evaluation.lpips import load_lpips
+from burstmamba.evaluation.lpips import Lpips, load_lpips
 from burstmamba.evaluation.metrics import psnr, ssim
 
 SHARED = Path(__file__).resolve().parents[3] / "shared"
@@ -146,6 +146,17 @@ def test_lpips_errors(tmp_path, monkeypatch):
     torch.save({"features.0.weight": torch.zeros(1)}, tmp_path / "wrong.pth")
     with pytest.raises(InputError, match="do not fit AlexNet"):
         load_lpips(tmp_path / "wrong.pth", tmp_path / "wrong.pth")
+    for name, content in (
+        ("a.pth", b""),
+        ("b.pth", b"not weights"),
+        ("c.pth", b"#!/bin/sh\n"),
+        ("d.safetensors", b"x"),
+    ):
+        (tmp_path / name).write_bytes(content)
+        with pytest.raises(InputError, match=rf"{name} holds no LPIPS weights, or is damaged \("):
+            load_lpips(tmp_path / name, tmp_path / "wrong.pth")
+    with pytest.raises(InputError, match="at least 64×64 pixels, got 50×63 without the border; --no-lpips leaves"):
+        Lpips()(torch.zeros(1, 3, 63, 50), torch.zeros(1, 3, 63, 50))
 
 
 def test_lpips_example_images(needs_lpips):

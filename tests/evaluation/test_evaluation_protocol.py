@@ -2,10 +2,13 @@
 
 import math
 
+import cv2
+import numpy as np
 import pytest
 import torch
 
 from burstmamba.errors import InputError
+from burstmamba.evaluation import color_alignment
 from burstmamba.evaluation.color_alignment import base_frame
 from burstmamba.evaluation.protocol import PROTOCOLS, average, display, protocol, quantise, score
 
@@ -117,6 +120,28 @@ def test_aligned_protocol_forgives_shift_and_tint():
     assert aligned > 35 and aligned > plain + 10
     worse = (prediction + 0.05 * torch.randn(prediction.shape, generator=torch.Generator().manual_seed(1))).clamp(0, 1)
     assert psnr_of(worse, target, "burstsr-aligned", keyframe=keyframe)[0] < aligned - 5
+
+
+def test_colour_match_by_hand(monkeypatch):
+    """Nothing moved: the least-squares matrix, unclamped, and a mask that ends where the fit did."""
+    monkeypatch.setattr(color_alignment, "_flow", lambda target, prediction: torch.zeros(2, *target.shape[-2:]))
+    target, prediction = textured(size=256), textured(size=256, seed=3)
+    keyframe = torch.nn.functional.avg_pool2d(prediction, 8)
+    matched, valid = color_alignment.align_to_target(prediction, target, keyframe)
+    middle = target[0].double().numpy().reshape(3, 32, 8, 32, 8)[:, :, 3:5, :, 3:5].mean(axis=(2, 4))  # no antialiasing
+    small = [cv2.GaussianBlur(image.transpose(1, 2, 0), (7, 7), 1.5)[5:-5, 5:-5] for image in (
+        keyframe[0].double().numpy(), middle,
+    )]  # fmt: skip
+    matrix, *_ = np.linalg.lstsq(small[0].reshape(-1, 3), small[1].reshape(-1, 3), rcond=None)
+    expected = prediction[0].permute(1, 2, 0).double().numpy() @ matrix
+    assert np.abs(matched[0].permute(1, 2, 0).numpy() - expected).max() < 1e-3
+    trusted = np.pad(np.linalg.norm(small[0] @ matrix - small[1], axis=-1) * 255 < 20, 5).astype(np.float64)
+    shown = (
+        torch.nn.functional.interpolate(torch.from_numpy(trusted)[None, None], scale_factor=8, mode="bilinear") > 0.9
+    )
+    assert torch.equal(valid, shown) and not valid[..., :43, :].any() and valid[..., 43:-43, 43:-43].any()
+    bright, _ = color_alignment.align_to_target(prediction * 0.5, (target * 3).clamp(0, 1), keyframe * 0.2)
+    assert bright.max() > 1
 
 
 def test_aligned_protocol_scores_what_a_file_would_hold():

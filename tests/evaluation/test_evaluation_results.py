@@ -34,9 +34,7 @@ def test_page(tmp_path):
     scores(tmp_path / "light.json")
     charts = [{"method": "L=14", "mtf50": 0.21, "star_limit": 0.3}]
     (tmp_path / "charts.json").write_text(json.dumps({"header": HEADER, "charts": charts}))
-    row = RowResult(
-        "single", None, {"a": 30.0, "b": 31.0}, {"a": 0.9, "b": 0.9}, "8000", "12.5", "c0ffee", "H200", "monday"
-    )
+    row = RowResult("single", {"a": 30.0, "b": 31.0}, {"a": 0.9, "b": 0.9}, "8000", "12.5", "c0ffee", "H200", "monday")
     later = replace(row, label="burst + GAS", date="tuesday")
     rows = {"single": row, "burst + GAS": later}
     save_results(tmp_path / "components.json", [TableResult("components", "still", 0, rows)])
@@ -56,6 +54,9 @@ def test_empty_and_missing(tmp_path):
     assert "No results are committed yet." in results_page(tmp_path)
     with pytest.raises(InputError, match="is not a folder of result files"):
         results_page(tmp_path / "missing")
+    (tmp_path / "broken.json").write_text("{")
+    with pytest.raises(InputError, match=r"broken\.json is not JSON \(.*\); mend or remove it"):
+        results_page(tmp_path)
 
 
 def test_command(tmp_path):

@@ -1,8 +1,5 @@
 """Evaluating methods on a small benchmark: batching, resuming, treatments, other methods' outputs."""
 
-import csv
-import json
-
 import numpy as np
 import pytest
 import torch
@@ -78,40 +75,6 @@ def test_scores_equal_one_by_one(tmp_path, model):
         error = (rounded[inner].double() - one.target[inner].double()).square().mean()
         expected = -10 * torch.log10(error).item()
         assert book.values("still", "L=4 exact", "openburst")[f"{index:02d}"] == pytest.approx(expected, abs=1e-3)
-
-
-def test_files_and_resuming(tmp_path, model):
-    methods = [Method("bicubic"), Method("nearest")]
-    evaluation(tmp_path, methods).run(HEADER)
-    rows = list(csv.DictReader((tmp_path / "scores.csv").open()))
-    assert len(rows) == 6 and {row["method"] for row in rows} == {"bicubic", "nearest"}
-    stored = json.loads((tmp_path / "scores.json").read_text())
-    assert stored["header"] == HEADER and len(stored["scores"]) == 6
-
-    loads = []
-    counted = Benchmark(
-        "charts",
-        tuple(
-            Item(i.subset, i.name, i.protocols, i.centres, lambda i=i: loads.append(i.name) or i.load())
-            for i in benchmark().items
-        ),
-    )
-    Evaluation(counted, methods, tmp_path, workers=1).run(HEADER)
-    assert loads == []  # everything is known already
-    book = Evaluation(counted, [*methods, Method("network", 1)], tmp_path, model=model, workers=1).run(HEADER)
-    assert sorted(loads) == ["00", "01", "02"] and len(book.scores) == 9
-
-
-def test_scores_of_other_weights_are_not_mixed(tmp_path):
-    evaluation(tmp_path, [Method("bicubic")]).run(HEADER)
-    with pytest.raises(InputError, match="holds scores with weights_sha256 0, not 1; choose another folder"):
-        evaluation(tmp_path, [Method("bicubic")]).run({**HEADER, "weights_sha256": "1"})
-
-
-def test_broken_file_of_scores(tmp_path):
-    (tmp_path / "scores.json").write_text("{")
-    with pytest.raises(InputError, match="is not a file of scores"):
-        evaluation(tmp_path, [Method("bicubic")]).run(HEADER)
 
 
 def test_classical_beats_interpolation(tmp_path):
@@ -339,7 +302,7 @@ def test_summary():
         book.add(Score("still", image, "L=1", "openburst", value, 0.9, 0.1, seconds=0.5))
     (row,) = summaries(book)
     assert row.means == {"psnr": 31.0, "ssim": 0.9, "lpips": 0.1} and row.images == 2 and row.seconds == 0.5
-    assert (row.intervals["psnr"].low, row.intervals["psnr"].high) == (30.0, 32.0)
+    assert (row.spread.low, row.spread.high) == (30.0, 32.0)
     assert row.cells()[4:] == ["31.00 [30.00, 32.00]", "0.9000", "0.1000", "0.500", "-"]
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import torch
 import torch.nn.functional as F
 from PIL import Image
@@ -11,20 +9,12 @@ from torch import Tensor
 
 from burstmamba.burst import Burst
 from burstmamba.correspondence.field import Correspondence
+from burstmamba.correspondence.report import flow_picture
 from burstmamba.errors import InputError
-from burstmamba.evaluation.figures.panels import grid
+from burstmamba.evaluation.figures.panels import developer, grid
+from burstmamba.evaluation.reconstruct import batch_size
 from burstmamba.model.base_image import demosaic_bilinear
 from burstmamba.model.burstmamba import BurstMamba
-
-
-def flow_colours(displacement: Tensor, largest: float | None = None) -> Tensor:
-    """Displacements (2, h, w) as colours (3, h, w): direction is hue, length is saturation, white is no motion."""
-    length = displacement.norm(dim=0)
-    largest = largest or max(length.max().item(), 1e-6)
-    hue = torch.atan2(displacement[1], displacement[0]) / (2 * math.pi) % 1.0
-    saturation = (length / largest).clamp(0, 1)
-    ramps = [((hue * 6 + shift) % 6 - 3).abs().sub(1).clamp(0, 1) for shift in (0, 4, 2)]
-    return 1 - saturation * (1 - torch.stack(ramps))
 
 
 def burst_priors(model: BurstMamba, frames: Tensor, maps: Correspondence | None) -> list[Tensor]:
@@ -67,9 +57,12 @@ def edge_correlation(contribution: Tensor, keyframe: Tensor) -> float:
 def contribution_picture(model: BurstMamba, burst: Burst, maps: Correspondence) -> Image.Image:
     """The keyframe and the burst's contribution at every stage, each scaled to its own largest value."""
     device = next(model.parameters()).device
+    if batch_size(model, (1, *burst.frames.shape)) == 0:
+        h, w = burst.size
+        raise InputError(f"{len(burst)} frames of {w}×{h} do not fit in memory at once; cut a part out of them first.")
     frames = burst.frames[None].to(device)
     contributions = contribution_maps(burst_priors(model, frames, maps.to(device)))
-    keyframe = _rgb(burst.frames[:1])[0]
+    keyframe = _shown(burst)[0]
     pictures = [("keyframe", keyframe)]
     for index, stage in enumerate(contributions):
         picture = stage[0].cpu()
@@ -77,14 +70,14 @@ def contribution_picture(model: BurstMamba, burst: Burst, maps: Correspondence) 
         added = f"follows edges {edge_correlation(picture, keyframe):+.2f}" if largest > 0 else "adds nothing"
         scaled = (picture / largest.clamp_min(1e-12)).clamp(0, 1)
         pictures.append((f"stage {index + 1}: {added}", scaled.expand(3, -1, -1)))
-    return grid(pictures, columns=min(4, len(pictures)), zoom=_zoom(burst))
+    return grid(pictures, zoom=_zoom(burst))
 
 
 def maps_picture(burst: Burst, maps: Correspondence, frame: int = 1) -> Image.Image:
     """Maps of one frame as colours, its confidence, and what Gather and Scatter make of it."""
     if not 0 < frame < len(burst):
         raise InputError(f"frame must be between 1 and {len(burst) - 1}, got {frame}.")
-    images = _rgb(burst.frames)  # (l, 3, h, w)
+    images = _shown(burst)  # (l, 3, h, w)
     pair = maps.select([0, frame])
     views = torch.stack((images[0], images[frame]))[None]
     gathered = pair.gather(views)[0, 1]
@@ -97,21 +90,26 @@ def maps_picture(burst: Burst, maps: Correspondence, frame: int = 1) -> Image.Im
         (f"frame {frame}", images[frame]),
         ("gathered: frame in the keyframe's view", gathered),
         ("scattered back", scattered),
-        (f"keyframe to frame, up to {largest:.1f} px", flow_colours(forward, largest)),
-        ("frame to keyframe", flow_colours(back, largest)),
+        (f"keyframe to frame, up to {largest:.1f} px", _colours(forward, largest)),
+        ("frame to keyframe", _colours(back, largest)),
         ("gathered - keyframe, times 2", difference),
     ]
     if pair.confidence is not None:
         pictures.append(("confidence", pair.confidence[0, 1].expand(3, -1, -1)))
-    return grid(pictures, columns=4, zoom=_zoom(burst))
+    return grid(pictures, zoom=_zoom(burst))
 
 
-def _rgb(frames: Tensor) -> Tensor:
-    """Frames (l, c, h, w) as displayable RGB (l, 3, h, w); a mosaic is demosaicked and brightened."""
-    if frames.shape[1] == 3:
-        return frames.float()
-    rgb = demosaic_bilinear(frames.float())
-    return (rgb / rgb.quantile(0.99).clamp_min(1e-6)).clamp(0, 1) ** (1 / 2.2)
+def _shown(burst: Burst) -> Tensor:
+    """The frames as displayable RGB (l, 3, h, w); mosaics are demosaicked and developed."""
+    if not burst.camera.cfa:
+        return burst.frames.float()
+    show = developer(burst.camera, demosaic_bilinear(burst.frames[:1].float())[0])
+    return torch.stack([show(frame) for frame in demosaic_bilinear(burst.frames.float())])
+
+
+def _colours(displacement: Tensor, largest: float) -> Tensor:
+    """Displacements (2, h, w) as colours (3, h, w): direction is hue, length is saturation, white is no motion."""
+    return torch.from_numpy(flow_picture(displacement.float(), largest)).permute(2, 0, 1) / 255
 
 
 def _zoom(burst: Burst) -> int:

@@ -46,8 +46,10 @@ def plot_length(book: ScoreBook, path: Path) -> None:
     Differences rather than scores: images differ by far more than methods do.
     """
     figure, (axes,) = _figure()
+    lengths: set[int] = set()
     for subset, rules in dict.fromkeys((score.subset, score.protocol) for score in book.scores.values()):
         rows = length_scores(book, subset, rules)
+        lengths.update(rows)
         shortest = next(iter(rows))
         start = book.mean(subset, rows[shortest], rules)
         gains = [book.difference(subset, method, rows[shortest], rules) for method in rows.values()]
@@ -56,24 +58,24 @@ def plot_length(book: ScoreBook, path: Path) -> None:
         axes.errorbar(list(rows), [gain.mean for gain in gains], yerr=bars, marker="o", capsize=3, label=label)
     axes.set_xlabel("frames L")
     axes.set_ylabel("PSNR gain over the shortest burst (dB)")
-    axes.set_xticks((1, 2, 5, 10, 14))
+    axes.set_xticks(sorted(lengths))
     axes.legend(frameon=False, fontsize=8)
     _save(figure, path)
 
 
-def plot_tradeoff(path: Path, peers: Path | None = None, book: ScoreBook | None = None, preset: str = "light") -> None:
+def plot_tradeoff(path: Path, peers: Path | None = None, book: ScoreBook | None = None, preset: str = "") -> None:
     """PSNR against GFLOPs at 48×48 as a PNG: the paper's curve with its peers, and our own scores beside it.
 
     Args:
         path: where to draw it.
         peers: CSV with name, gflops, psnr for peers whose cost is known; the others are drawn as lines.
         book: our own scores, in a panel of their own: they are not RealBSR's and must not be read off one axis.
-        preset: the network that was scored, for its cost.
+        preset: the network that was scored, for its cost; empty takes it from the name of its weights.
     """
     figure, panels = _figure(panels=1 if book is None else 2)
     _published(panels[0], read_peers(peers) if peers else {})
     if book is not None:
-        _own_scores(panels[1], book, preset)
+        _own_scores(panels[1], book, preset or _scored_preset(book))
     for axes in panels:
         axes.set_xlabel("GFLOPs at 48×48, correspondence not counted")
     _save(figure, path)
@@ -88,12 +90,15 @@ def _published(axes, known: dict[str, tuple[float, float]]) -> None:
         axes.plot(x, y, marker="s", color="tab:gray")
         axes.annotate(name, (x, y), textcoords="offset points", xytext=(6, -3), fontsize=8)
     unknown = {name: y for name, y in PEERS.items() if name not in known}
+    behind = {"facecolor": "white", "edgecolor": "none", "pad": 0.5}
     for index, (name, y) in enumerate(sorted(unknown.items(), key=lambda entry: entry[1])):
         axes.axhline(y, color="tab:gray", linewidth=0.6, linestyle=":")
-        place = (0.01 + 0.2 * (index % 5), y)
-        axes.annotate(f"{name} {y:.2f}", place, xycoords=("axes fraction", "data"), fontsize=7)
+        place = (0.01 + 0.18 * (index % 2), y)  # two columns left of the curve: neighbours are close to each other
+        axes.annotate(
+            f"{name} {y:.2f}", place, xycoords=("axes fraction", "data"), fontsize=7, va="center", bbox=behind
+        )
     axes.set_ylabel("PSNR on RealBSR-RGB (dB)")
-    axes.set_xlim(left=min([50.0, *(0.9 * x for x, _ in known.values())]))
+    axes.set_xlim(left=min([45.0, *(0.9 * x for x, _ in known.values())]))
     axes.legend(frameon=False, fontsize=8, loc="upper left")
 
 
@@ -108,8 +113,18 @@ def _own_scores(axes, book: ScoreBook, preset: str) -> None:
         quality = [book.mean(subset, method, rules) for method in rows.values()]
         axes.plot(costs, quality, marker="^", label=f"{preset}, {subset}")
         _name_points(axes, [f"L={length}" for length in rows], costs, quality)
+    axes.margins(x=0.12)  # room for the first points' names
     axes.set_ylabel(f"PSNR on {book.header.get('benchmark', 'the benchmark')} (dB)")
     axes.legend(frameon=False, fontsize=8)
+
+
+def _scored_preset(book: ScoreBook) -> str:
+    from burstmamba.model.config import PRESETS
+
+    name = Path(book.header.get("weights", "")).stem
+    if name not in PRESETS:
+        raise InputError(f"these scores do not say what network they are of; say it with --preset {'|'.join(PRESETS)}.")
+    return name
 
 
 def _name_points(axes, names: list[str], xs: list[float], ys: list[float]) -> None:

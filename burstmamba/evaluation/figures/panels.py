@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,8 +11,10 @@ import torch.nn.functional as F
 from PIL import Image, ImageDraw, ImageFont
 from torch import Tensor
 
+from burstmamba.burst import Camera
 from burstmamba.errors import InputError
 from burstmamba.evaluation.metrics import psnr, size_text
+from burstmamba.files.develop import automatic_exposure, develop
 
 WHITE, BLACK, MARK = (255, 255, 255), (20, 20, 20), (255, 200, 0)
 GAP = 8
@@ -42,7 +45,8 @@ class Box:
     def cut(self, image: Tensor) -> Tensor:
         """The part of (..., h, w) inside the box."""
         if self.left + self.width > image.shape[-1] or self.top + self.height > image.shape[-2]:
-            raise InputError(f"the box {self} reaches beyond the picture of {size_text(image)}.")
+            text = f"{self.left},{self.top},{self.width},{self.height}"
+            raise InputError(f"the box {text} reaches beyond the picture of {size_text(image)}.")
         return image[..., self.top : self.top + self.height, self.left : self.left + self.width]
 
 
@@ -60,16 +64,28 @@ def most_different_box(pictures: list[Tensor], size: int = 96, border: int = 16)
     return Box(border + 4 * left, border + 4 * top, size, size)
 
 
+def developer(camera: Camera, like: Tensor) -> Callable[[Tensor], Tensor]:
+    """What develops linear pictures (3, h, w) of one scene for display, all with the exposure that suits `like`."""
+    exposure = automatic_exposure(like, camera)
+    return lambda picture: develop(picture, camera, exposure=exposure)
+
+
 def comparison(
-    pictures: dict[str, Tensor], truth: Tensor | None = None, box: Box | None = None, *, zoom: int = 3
+    pictures: dict[str, Tensor],
+    truth: Tensor | None = None,
+    box: Box | None = None,
+    *,
+    zoom: int = 3,
+    show: Callable[[Tensor], Tensor] = lambda picture: picture,
 ) -> Image.Image:
     """The scene with its box marked, and the box of every method magnified beside it.
 
     Args:
-        pictures: (3, h, w) in [0, 1] for display, by name.
+        pictures: (3, h, w) in [0, 1], by name.
         truth: the same for the ground truth; adds its inset and each inset's PSNR.
         box: what is magnified; None takes where the methods differ most.
         zoom: magnification of the insets, pixels kept square.
+        show: makes a picture displayable; PSNR is of the picture itself.
     """
     if not pictures:
         raise InputError("a comparison needs at least one picture.")
@@ -79,23 +95,17 @@ def comparison(
         raise InputError(f"pictures of one comparison must have one size, got {sizes}.")
     others = list(everything.values())
     box = box or most_different_box(others if len(others) > 1 else [others[0], torch.zeros_like(others[0])])
-    insets = {name: _magnify(box.cut(picture), zoom) for name, picture in everything.items()}
-    columns = (len(insets) + 1) // 2 if len(insets) > 2 else len(insets)
-    rows = -(-len(insets) // columns)
-    cell_w, cell_h = box.width * zoom + GAP, box.height * zoom + LINE + GAP
-    scene = _scene(others[-1], box, rows * cell_h - GAP)
-    canvas = Image.new("RGB", (scene.width + GAP + columns * cell_w - GAP, scene.height), WHITE)
-    canvas.paste(scene, (0, 0))
-    draw = ImageDraw.Draw(canvas)
-    for index, (name, inset) in enumerate(insets.items()):
-        x = scene.width + GAP + (index % columns) * cell_w
-        y = (index // columns) * cell_h
-        canvas.paste(inset, (x, y))
+    insets = []
+    for name, picture in everything.items():
         text = name
         if truth is not None and name != "ground truth":
-            value = psnr(box.cut(everything[name])[None], box.cut(truth)[None]).item()
-            text = f"{name}  {value:.2f} dB"
-        draw.text((x + 2, y + inset.height + 3), text, fill=BLACK, font=_font())
+            text += f"  {psnr(box.cut(picture)[None], box.cut(truth)[None]).item():.2f} dB"
+        insets.append((text, box.cut(show(picture))))
+    cells = grid(insets, columns=max(2, (len(insets) + 1) // 2), zoom=zoom)
+    scene = _scene(show(others[-1]), box, cells.height)
+    canvas = Image.new("RGB", (scene.width + GAP + cells.width, scene.height), WHITE)
+    canvas.paste(scene, (0, 0))
+    canvas.paste(cells, (scene.width + GAP, 0))
     return canvas
 
 
@@ -112,11 +122,13 @@ def strip(before: Tensor, after: Tensor, labels: tuple[str, str] = ("before", "a
     return joined
 
 
-def grid(pictures: list[tuple[str, Tensor]], columns: int, *, zoom: int = 1) -> Image.Image:
-    """Pictures (3, h, w) of one size with a caption each, row by row."""
+def grid(pictures: list[tuple[str, Tensor]], columns: int = 4, *, zoom: int = 1) -> Image.Image:
+    """Pictures (3, h, w) of one size with a caption each, in as few rows of up to `columns` as evenly as possible."""
     images = [(name, _magnify(picture, zoom)) for name, picture in pictures]
     width, height = images[0][1].size
+    width = max(width, *(round(_font().getlength(name)) + 4 for name, _ in images))
     rows = -(-len(images) // columns)
+    columns = -(-len(images) // rows)
     canvas = Image.new("RGB", (columns * (width + GAP) - GAP, rows * (height + LINE + GAP) - GAP), WHITE)
     draw = ImageDraw.Draw(canvas)
     for index, (name, image) in enumerate(images):
