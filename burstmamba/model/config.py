@@ -29,6 +29,8 @@ class ModelConfig:
     """N of the keyframe stream's scans."""
     head_channels: int = 64
     """Width of the upsampler; 0 makes all output pixels by one convolution and one pixel shuffle."""
+    lines: bool = False
+    """Whether rows and columns are scanned one by one, none handing its state on. Off in the paper; see 0013."""
     drop_path: float = 0.1
     """Probability of dropping the last block's scan branch in training; grows linearly from 0."""
     burst_channels: int = 45

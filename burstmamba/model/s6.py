@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from burstmamba.kernels.normalization import normalize
 from burstmamba.kernels.selective_scan import selective_scan
 
-FRAME_PATHS = ("rows", "rows reversed")  # first to last frame, and back
+BOTH_WAYS = ("rows", "rows reversed")  # first to last frame or token, and back
 
 
 def initial_A_log(k: int, d: int, n: int) -> Tensor:
@@ -38,7 +38,7 @@ class S6(nn.Module):
             phase_channels: further channels of the tokens that tell their sub-pixel phase.
         """
         super().__init__()
-        d, k = 2 * channels, len(FRAME_PATHS)
+        d, k = 2 * channels, len(BOTH_WAYS)
         self.splits = (d, state, state)
         condition_channels = d if condition_channels is None else condition_channels
         self.in_proj = nn.Linear(channels + phase_channels, 2 * d, bias=False)
@@ -63,7 +63,7 @@ class S6(nn.Module):
         """
         x, z = self.in_proj(tokens).chunk(2, dim=-1)  # (b, l, h, w, d) each
         x = F.silu(x)
-        condition = self.heads(x if psi is None else psi).unflatten(-1, (len(FRAME_PATHS), -1))
+        condition = self.heads(x if psi is None else psi).unflatten(-1, (len(BOTH_WAYS), -1))
         delta, B, C = (part.permute(0, 2, 3, 4, 1, 5) for part in condition.split(self.splits, dim=-1))
         y = selective_scan(
             by_pixel(x),
@@ -73,7 +73,7 @@ class S6(nn.Module):
             by_pixel_and_path(C),
             self.D,
             self.delta_bias,
-            paths=FRAME_PATHS,
+            paths=BOTH_WAYS,
             weight=None if weight is None else by_pixel(weight[..., None])[..., 0],
         )  # (b, h*w, l, 1, d)
         y = y.squeeze(3).transpose(1, 2).unflatten(2, x.shape[2:4])

@@ -31,7 +31,8 @@ class Scan:
     dtype: torch.dtype = torch.float32
     weighted: bool = False
     layout: str = "contiguous"
-    """Or "network" (views of one projection), "expanded" or "strided": channels far apart."""
+    """Or "network" (views of one projection), "columns" (paths next to each other in memory), "expanded", or "strided":
+    channels far apart."""
     shift: float = -1.0
     """Added to delta: far from 0 it underflows or overflows softplus and exp."""
 
@@ -51,6 +52,8 @@ def arrange(tensor: Tensor, layout: str) -> Tensor:
         wide = torch.cat((torch.full_like(tokens_first, torch.nan), tokens_first), dim=-1)
         view = wide[..., tokens_first.shape[-1] :]
         return view.movedim(-2, 2) if tensor.ndim == 6 else view
+    if layout == "columns":
+        return tensor.transpose(1, -2).contiguous().transpose(1, -2)
     if layout == "expanded":
         return tensor[:1].expand(tensor.shape)
     return tensor
@@ -117,6 +120,7 @@ SMALL = (
     Scan(6, 4, paths=("rows", "columns"), dtype=torch.bfloat16),
     Scan(14, paths=BURST, p=2, dtype=torch.float16, weighted=True),
     Scan(257, d=4),
+    Scan(1, 19, d=9, n=8, paths=BURST, b=2, p=3, layout="columns"),
     Scan(3, d=20, n=300),
 )
 # For Triton's interpreter, which takes some 10 ms a token: one to three groups of 32 channels, in chunks where they are
@@ -129,6 +133,7 @@ TINY = (
     Scan(4, 7, d=70, paths=("columns reversed",), weighted=True),
     Scan(9, 7, d=4, n=8, paths=("columns reversed",), layout="strided", weighted=True),
     Scan(1, 18, d=3, n=16),
+    Scan(1, 18, d=3, n=2, paths=BURST, p=2, layout="columns"),
     Scan(2, 2, d=3, n=18),
     Scan(3, 6, d=3, n=2, shift=-200.0),
     Scan(3, 6, d=3, n=2, paths=("columns",), shift=1e30),
