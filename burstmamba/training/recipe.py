@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from dataclasses import MISSING, asdict, dataclass, field, fields
-from typing import TYPE_CHECKING
+from dataclasses import MISSING, asdict, dataclass, field, fields, is_dataclass
+from typing import TYPE_CHECKING, Any
 
 from burstmamba.errors import InputError
 from burstmamba.model.config import ModelConfig
@@ -166,8 +166,17 @@ class Recipe:
 
     def difference(self, stored: str) -> str | None:
         """Name of a setting in which a stored recipe would give other weights; None when there is none."""
-        # A setting that did not exist then had the value that is its default now.
-        plain = {setting.name: setting.default for setting in fields(self) if setting.default is not MISSING}
-        old, new = json.loads(json.dumps(plain)) | json.loads(stored), json.loads(self.to_json())
+        old, new = completed(json.loads(stored), self), json.loads(self.to_json())
         names = (name for name in sorted(old.keys() | new.keys()) if name not in HARMLESS)
         return next((name for name in names if old.get(name) != new.get(name)), None)
+
+
+def completed(stored: Any, current: object) -> Any:
+    """What was stored, and with it the settings that did not exist then: they had the values that are defaults now."""
+    if isinstance(current, tuple) and isinstance(stored, list) and len(stored) == len(current):
+        return [completed(*pair) for pair in zip(stored, current, strict=True)]
+    if not (is_dataclass(current) and isinstance(stored, dict)):
+        return stored
+    plain = {setting.name: setting.default for setting in fields(current) if setting.default is not MISSING}
+    whole = json.loads(json.dumps(plain)) | stored
+    return {name: completed(value, getattr(current, name, None)) for name, value in whole.items()}
