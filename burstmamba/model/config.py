@@ -116,6 +116,7 @@ LIGHT = ModelConfig(
     blocks=(7, 7, 7, 7),
     state=8,
     head_channels=0,
+    lines=True,
     drop_path=0.0,
     burst_channels=24,
     burst_state=8,
