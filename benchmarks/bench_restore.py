@@ -30,9 +30,10 @@ from torch import Tensor, nn
 
 import burstmamba.restoration.job as job
 from burstmamba.checkpoint import load_model, write_atomically
+from burstmamba.device import pick_device
 from burstmamba.model.burstmamba import BurstMamba
 from burstmamba.model.config import PRESETS, ModelConfig, preset
-from burstmamba.restoration.job import JobSettings, pick_device, run_job
+from burstmamba.restoration.job import JobSettings, run_job
 from burstmamba.restoration.runner import Footprint
 
 BLOCK = 2**24

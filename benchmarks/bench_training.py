@@ -17,12 +17,13 @@ from unittest.mock import patch
 import torch
 from measuring import write_results
 
+from burstmamba.device import pick_device
 from burstmamba.model.burstmamba import BurstMamba
 from burstmamba.training import graph_step
 from burstmamba.training.chance import burst_length
 from burstmamba.training.graph_step import GraphStep
 from burstmamba.training.overrides import load_recipe, override
-from burstmamba.training.preparation import choose_device, open_data
+from burstmamba.training.preparation import open_data
 from burstmamba.training.processes import Processes
 from burstmamba.training.recipe import Recipe
 from burstmamba.training.source import Prefetcher, Source, inputs_of
@@ -38,7 +39,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=200)
     parser.add_argument("--device", default="auto")
     options = parser.parse_args()
-    device = choose_device(options.device)
+    device = pick_device(options.device)
     for name in options.recipes:
         recipe = override(load_recipe(name), ["validation.bursts=1", *options.settings])
         with TemporaryDirectory() as scratch:

@@ -43,11 +43,11 @@ def ablate(
     Weights in OUT/runs and scores in OUT/scores are used again, so a table can be made in several sittings, and by
     several processes at once: started with the same command, each takes the next row that nobody trains.
     """
+    from burstmamba.device import pick_device
     from burstmamba.errors import InputError
     from burstmamba.evaluation.ablation import TABLES, ablation_table
     from burstmamba.evaluation.catalogue import open_benchmark
     from burstmamba.evaluation.folder_lock import folder_lock
-    from burstmamba.restoration.job import pick_device
 
     tables = list(TABLES.values()) if table == "all" else [ablation_table(table)]
     every = list(dict.fromkeys(recipe for chosen in tables for recipe in chosen.recipes))

@@ -21,7 +21,7 @@ def app(
     """Serve a page on which bursts are dropped, restored and compared."""
     from burstmamba.app.serve import serve
     from burstmamba.app.uploads import UploadLimits
-    from burstmamba.restoration.job import pick_device
+    from burstmamba.device import pick_device
 
     limits = UploadLimits(megabytes=max_upload, megapixels=max_megapixels)
     serve(models=model, device=str(pick_device(device)), host=host, port=port, open_browser=browser, limits=limits)

@@ -59,13 +59,13 @@ def evaluate(
     lpips_heads: Annotated[Path | None, typer.Option(help="LPIPS's linear heads, alex.pth.")] = None,
 ) -> None:
     """Score a network on a benchmark under its own protocol, with baselines in the same run."""
+    from burstmamba.device import pick_device
     from burstmamba.errors import InputError
     from burstmamba.evaluation.alignment_cache import AlignmentCache, default_workers
     from burstmamba.evaluation.catalogue import open_benchmark
     from burstmamba.evaluation.evaluate import Evaluation
     from burstmamba.evaluation.folder_lock import folder_lock
     from burstmamba.evaluation.provenance import provenance
-    from burstmamba.restoration.job import pick_device
 
     device = str(pick_device(device))
     if device == "cpu":

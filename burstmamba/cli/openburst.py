@@ -33,8 +33,8 @@ def openburst(
     from burstmamba.data.openburst import FRAMES, SUBSETS, OpenBurst
     from burstmamba.data.pictures import write_whole
     from burstmamba.data.writing import check_empty
+    from burstmamba.device import pick_device
     from burstmamba.errors import InputError
-    from burstmamba.restoration.job import pick_device
 
     known = SUBSETS if frames == FRAMES else SUBSETS[:-1]  # raw-synburst has 14
     wanted = known if subsets == "all" else tuple(name.strip() for name in subsets.split(","))

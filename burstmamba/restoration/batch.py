@@ -14,10 +14,11 @@ from multiprocessing.synchronize import Event
 from pathlib import Path
 
 from burstmamba.checkpoint import shipped_models
+from burstmamba.device import pick_device
 from burstmamba.errors import InputError
 from burstmamba.files.grouping import group_bursts
 from burstmamba.files.saving import FORMATS, check_bits
-from burstmamba.restoration.job import JobReport, JobSettings, open_model, pick_device, run_job
+from burstmamba.restoration.job import JobReport, JobSettings, open_model, run_job
 from burstmamba.restoration.restore import Progress
 
 log = logging.getLogger(__name__)

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from burstmamba.burst import Burst, Camera
 from burstmamba.checkpoint import load_model, shipped_models
+from burstmamba.device import pick_device
 from burstmamba.errors import InputError
 from burstmamba.files import SourceMetadata, check_output, read_burst, save_image
 from burstmamba.files.develop import automatic_exposure, develop
@@ -293,21 +294,6 @@ def write(
     if before is not None and settings.compare is not None:
         save_comparison(settings.compare, before, shown, force=settings.force)
         report.compare = settings.compare
-
-
-def pick_device(name: str) -> torch.device:
-    """`auto`, `cpu`, `cuda` or `cuda:1`; what is asked for is honoured or refused."""
-    if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    try:
-        device = torch.device(name)
-    except RuntimeError:
-        raise InputError(f"device must be auto, cpu, cuda or cuda:N, got {name!r}.") from None
-    if device.type not in ("cpu", "cuda"):
-        raise InputError(f"device must be auto, cpu, cuda or cuda:N, got {name!r}.")
-    if device.type == "cuda" and (not torch.cuda.is_available() or (device.index or 0) >= torch.cuda.device_count()):
-        raise InputError(f"device {name!r} is not there: torch sees {torch.cuda.device_count()} CUDA GPU(s); use cpu.")
-    return device
 
 
 def describe(report: JobReport) -> list[str]:

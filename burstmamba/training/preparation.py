@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import glob
 import logging
-import re
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -18,6 +17,7 @@ from burstmamba.data.datasets import open_dataset
 from burstmamba.data.openburst_photographs import PHOTOGRAPHS, digest
 from burstmamba.data.photographs import Album, PhotographBank, find_photographs
 from burstmamba.data.sample import Sample
+from burstmamba.device import pick_device
 from burstmamba.errors import InputError
 from burstmamba.memory import keep_freed_memory
 from burstmamba.synthesis import synthesize_burst
@@ -36,20 +36,6 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 CHUNK = 4  # validation bursts synthesised at a time
-
-
-def choose_device(name: str) -> torch.device:
-    """The device of that name; `auto` takes the GPU if there is one."""
-    if name == "auto":
-        name = "cuda" if torch.cuda.is_available() else "cpu"
-    if name.startswith("cuda") and not torch.cuda.is_available():
-        raise InputError("no CUDA GPU is usable here; train with --device cpu, or look at burstmamba doctor.")
-    if not re.fullmatch(r"cpu|cuda(:\d+)?", name):
-        raise InputError(f"unknown device {name!r}; expected auto, cpu, cuda or cuda:N.")
-    device, count = torch.device(name), torch.cuda.device_count()
-    if device.type == "cuda" and (device.index or 0) >= count:
-        raise InputError(f"there is no {name}: torch sees {count} GPUs; use cuda:0 to cuda:{count - 1}.")
-    return device
 
 
 def find_folders(patterns: list[str], option: str) -> list[Path]:
@@ -215,7 +201,7 @@ def run_recipe(
         started: `time.monotonic()` of the program's start, so that the budget includes it.
         listener: called at every look and every validation of the first process.
     """
-    place = choose_device(device)
+    place = pick_device(device)
     if recipe.threads:
         torch.set_num_threads(recipe.threads)
     processes = join(place)

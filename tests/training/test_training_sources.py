@@ -20,7 +20,7 @@ from burstmamba.training import preparation
 from burstmamba.training.chance import burst_length
 from burstmamba.training.leaves import draw_leaves, write_leaves
 from burstmamba.training.overrides import load_recipe, override, recipe_names
-from burstmamba.training.preparation import choose_device, data_folders, in_background, open_data
+from burstmamba.training.preparation import data_folders, in_background, open_data
 from burstmamba.training.processes import Processes
 from burstmamba.training.recipe import BurstFolders, Photographs
 from burstmamba.training.recorded import RecordedSource, validation_sample
@@ -250,24 +250,6 @@ def test_folders_by_pattern_and_validation_beside_them(tmp_path, caplog):
     assert [path.name for path in train] == ["train-0", "train-1"] and [path.name for path in val] == ["val"]
     train, val = data_folders(RECIPE, [str(tmp_path / "other" / "train-2")], None, tmp_path)
     assert val == train and "validating on photographs that are trained on" in caplog.text
-
-
-def test_errors_of_devices():
-    assert choose_device("cpu").type == "cpu"
-    for name in ("gpu", "mps", "cpu:1"):
-        with pytest.raises(InputError, match=f"unknown device '{name}'; expected auto, cpu, cuda or cuda:N"):
-            choose_device(name)
-    if not torch.cuda.is_available():
-        with pytest.raises(InputError, match="no CUDA GPU is usable here"):
-            choose_device("cuda")
-
-
-def test_errors_of_a_gpu_that_is_not_there(monkeypatch):
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
-    assert choose_device("cuda:1") == torch.device("cuda", 1)
-    with pytest.raises(InputError, match="there is no cuda:2: torch sees 2 GPUs; use cuda:0 to cuda:1"):
-        choose_device("cuda:2")
 
 
 def test_realbsr_folders_end_to_end(tmp_path):
