@@ -44,7 +44,17 @@ def save_checkpoint(
     weights = model.state_dict() if state is None else state
     tensors = {name: tensor.detach().to("cpu", dtype).contiguous() for name, tensor in weights.items()}
     metadata = {"format": "burstmamba", "config": model.config.to_json(), **(notes or {})}
-    write_atomically(Path(path), save(tensors, metadata=metadata))
+    write_atomically(Path(path), in_order(save(tensors, metadata=metadata)))
+
+
+def in_order(content: bytes) -> bytes:
+    """A safetensors file with sorted metadata: the same weights make the same bytes, whenever they are saved."""
+    size = int.from_bytes(content[:8], "little")
+    header = json.loads(content[8 : 8 + size])
+    header["__metadata__"] = dict(sorted(header["__metadata__"].items()))
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    return len(text).to_bytes(8, "little") + text + content[8 + size :]
 
 
 def write_atomically(path: Path, content: bytes) -> None:

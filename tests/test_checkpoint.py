@@ -42,6 +42,16 @@ def test_round_trip(model, tmp_path):
     assert read_checkpoint(tmp_path / "m.safetensors").notes["steps"] == "7"
 
 
+def test_the_same_weights_make_the_same_bytes(model, tmp_path):
+    notes = {name: name for name in "steps recipe commit hardware minutes scores".split()}
+    found = set()
+    for i in range(6):
+        save_checkpoint(tmp_path / f"{i}.safetensors", model, notes=notes)
+        found.add((tmp_path / f"{i}.safetensors").read_bytes())
+    assert len(found) == 1
+    assert read_checkpoint(tmp_path / "0.safetensors").notes.items() >= notes.items()
+
+
 def test_half_precision_halves_the_file(model, tmp_path):
     save_checkpoint(tmp_path / "h.safetensors", model)
     save_checkpoint(tmp_path / "f.safetensors", model, half=False)
