@@ -43,7 +43,7 @@ def test_round_trip(model, tmp_path):
 
 
 def test_the_same_weights_make_the_same_bytes(model, tmp_path):
-    notes = {name: name for name in "steps recipe commit hardware minutes scores".split()}
+    notes = {name: name for name in ["steps", "recipe", "commit", "hardware", "minutes", "scores"]}
     found = set()
     for i in range(6):
         save_checkpoint(tmp_path / f"{i}.safetensors", model, notes=notes)
