@@ -29,8 +29,8 @@ class ModelConfig:
     """N of the keyframe stream's scans."""
     head_channels: int = 64
     """Width of the upsampler; 0 makes all output pixels by one convolution and one pixel shuffle."""
-    lines: bool = False
-    """Whether rows and columns are scanned one by one, none handing its state on. Off in the paper; see 0013."""
+    reach: float = 0.0
+    """Tokens in which a state fades to 1/e on its row or column; 0 takes one through the image, as the paper; 0013."""
     drop_path: float = 0.1
     """Probability of dropping the last block's scan branch in training; grows linearly from 0."""
     burst_channels: int = 45
@@ -68,6 +68,8 @@ class ModelConfig:
             raise InputError(f"blocks must name at least one block for each stage, got {self.blocks}.")
         if min(self.channels, self.state, self.burst_state, self.psi_channels) < 1 or self.head_channels < 0:
             raise InputError("channel and state counts must be at least 1.")
+        if not 0 <= self.reach < float("inf"):
+            raise InputError(f"reach must be 0 or a number of tokens, got {self.reach}.")
 
     @property
     def image_planes(self) -> int:
@@ -116,7 +118,7 @@ LIGHT = ModelConfig(
     blocks=(7, 7, 7, 7),
     state=8,
     head_channels=0,
-    lines=True,
+    reach=32.0,
     drop_path=0.0,
     burst_channels=24,
     burst_state=8,

@@ -12,8 +12,9 @@ from torch import Tensor, nn
 from burstmamba.kernels.normalization import advance, advance_and_normalize, gate, normalize
 from burstmamba.kernels.selective_scan import PATHS, selective_scan
 from burstmamba.model.config import ModelConfig
+from burstmamba.model.lines import scan_lines
 from burstmamba.model.padding import PaddedConvolution, project
-from burstmamba.model.s6 import BOTH_WAYS, initial_A_log, initial_delta_bias
+from burstmamba.model.s6 import initial_A_log, initial_delta_bias
 
 
 def convolve(convolution: nn.Module, tokens: Tensor) -> Tensor:
@@ -33,7 +34,7 @@ class SelectiveScan2d(nn.Module):
         super().__init__()
         c, n, rank = config.channels, config.state, config.delta_rank
         d, k = 2 * c, len(PATHS)
-        self.channels, self.splits, self.lines = c, (rank, n, n), config.lines
+        self.channels, self.splits, self.reach = c, (rank, n, n), config.reach
         self.in_proj = nn.Linear(c, 2 * d, bias=False)
         self.depthwise = nn.Conv2d(d, d, 3, padding=1, groups=d)
         self.condition = nn.Parameter(torch.empty(k, sum(self.splits), d).uniform_(-(d**-0.5), d**-0.5))
@@ -60,8 +61,12 @@ class SelectiveScan2d(nn.Module):
         x = F.silu(convolve(self.depthwise, x))
         A, weight = self.folded or self.fold(x.is_cuda)
         narrow = self.delta_weight if weight is None else None
-        scan = self.scan_lines if self.lines else self.scan_image
-        y = scan(x, self.select(x, weight), A, narrow)
+        delta, B, C = (tensor[:, None] for tensor in self.select(x, weight))
+        arguments = x[:, None], delta, A, B, C, self.D, self.delta_bias
+        if self.reach:
+            y = scan_lines(*arguments, reach=self.reach, delta_weight=narrow)[:, 0]
+        else:
+            y = selective_scan(*arguments, paths=PATHS, delta_weight=narrow)[:, 0]
         return project(normalize(y, self.norm, gate=z), self.out_proj.weight, self.channels)
 
     def fold(self, gpu: bool) -> tuple[Tensor, Tensor | None]:
@@ -86,26 +91,6 @@ class SelectiveScan2d(nn.Module):
             matrix, splits = weight, (x.shape[-1], *self.splits[1:])
         selection = F.linear(x, matrix).unflatten(-1, (len(PATHS), -1)).permute(0, 3, 1, 2, 4)
         return selection.split(splits, dim=-1)
-
-    def scan_image(self, x: Tensor, selection: tuple[Tensor, ...], A: Tensor, narrow: Tensor | None) -> Tensor:
-        """(b, h, w, d): along four paths through the whole image, each line handing its state on to the next."""
-        delta, B, C = (tensor[:, None] for tensor in selection)
-        return selective_scan(
-            x[:, None], delta, A, B, C, self.D, self.delta_bias, paths=PATHS, delta_weight=narrow
-        )[:, 0]  # fmt: skip
-
-    def scan_lines(self, x: Tensor, selection: tuple[Tensor, ...], A: Tensor, narrow: Tensor | None) -> Tensor:
-        """(b, h, w, d): along each row and each column by itself, both ways."""
-        parts = []
-        for first in (0, 1):  # PATHS: rows, columns, and both reversed
-            lines = first + 1  # the axis of x that counts them
-            A_, D, bias = (tensor[first::2] for tensor in (A, self.D, self.delta_bias))
-            delta, B, C = (tensor[:, first::2].movedim(lines + 1, 1).unsqueeze(3) for tensor in selection)
-            weight = None if narrow is None else narrow[first::2]
-            tokens = x.movedim(lines, 1).unsqueeze(2)  # (b, lines, 1, tokens of a line, d)
-            y = selective_scan(tokens, delta, A_, B, C, D, bias, paths=BOTH_WAYS, delta_weight=weight)
-            parts.append(y.squeeze(2).movedim(1, lines))
-        return parts[0] + parts[1]
 
 
 class ChannelAttention(nn.Module):

@@ -10,4 +10,4 @@ from dataclasses import replace
 from burstmamba.model.config import preset
 from burstmamba.recipes.ablation_psi import RECIPE as WHOLE
 
-RECIPE = replace(WHOLE, model=replace(preset("light-balanced"), lines=False))
+RECIPE = replace(WHOLE, model=replace(preset("light-balanced"), reach=0.0))

@@ -12,7 +12,7 @@ from burstmamba.synthesis import synthesis_preset
 from burstmamba.training.recipe import Phase, Photographs, Recipe
 
 RECIPE = Recipe(
-    model=replace(preset("light"), lines=False),
+    model=replace(preset("light"), reach=0.0),
     data=Photographs(synthesis_preset("handheld-rgb")),
     phases=(Phase("complete", steps=10_000, batch=20, patch=32, frames=((1, 0.2), (5, 0.3), (14, 0.5)), rate=5e-4),),
 )

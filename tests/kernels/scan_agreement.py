@@ -33,13 +33,15 @@ class Scan:
     layout: str = "contiguous"
     """Or "network" (views of one projection), "columns" (paths next to each other in memory), "expanded", or "strided":
     channels far apart."""
+    mixed: bool = False
+    """Whether B and C are float32 whatever the dtype of the tokens."""
     shift: float = -1.0
     """Added to delta: far from 0 it underflows or overflows softplus and exp."""
 
     def __str__(self) -> str:
         kind = f"{self.layout} {str(self.dtype).removeprefix('torch.')} delta {self.shift:+g}"
         return f"{self.b}x{self.p}x{self.i}x{self.j} d{self.d} n{self.n} k{len(self.paths)} {kind}" + (
-            " weighted" if self.weighted else ""
+            " weighted" * self.weighted + " mixed" * self.mixed
         )
 
 
@@ -67,12 +69,13 @@ def make_inputs(scan: Scan, device: str = "cpu") -> tuple[list[Tensor], Tensor |
     def random(*shape: int) -> Tensor:
         return torch.randn(*shape, generator=generator)
 
-    def tokens(*shape: int, shift: float = 0.0) -> Tensor:
-        return arrange((random(*shape) + shift).to(device, scan.dtype), scan.layout)
+    def tokens(*shape: int, shift: float = 0.0, dtype: torch.dtype = scan.dtype) -> Tensor:
+        return arrange((random(*shape) + shift).to(device, dtype), scan.layout)
 
     x = tokens(scan.b, scan.p, *grid, scan.d)
     delta = tokens(scan.b, scan.p, k, *grid, scan.d, shift=scan.shift)
-    B, C = (tokens(scan.b, scan.p, k, *grid, scan.n) for _ in range(2))
+    dtype = torch.float32 if scan.mixed else scan.dtype
+    B, C = (tokens(scan.b, scan.p, k, *grid, scan.n, dtype=dtype) for _ in range(2))
     A = -torch.rand(k, scan.d, scan.n, generator=generator) * 4 - 0.01
     parameters = [tensor.to(device) for tensor in (A, random(k, scan.d), 0.3 * random(k, scan.d))]
     weight = torch.rand(scan.b, scan.p, *grid, generator=generator).to(device) if scan.weighted else None
@@ -121,6 +124,7 @@ SMALL = (
     Scan(14, paths=BURST, p=2, dtype=torch.float16, weighted=True),
     Scan(257, d=4),
     Scan(1, 19, d=9, n=8, paths=BURST, b=2, p=3, layout="columns"),
+    Scan(19, 1, d=9, n=8, paths=BURST, b=2, p=3, layout="network", dtype=torch.bfloat16, mixed=True),
     Scan(3, d=20, n=300),
 )
 # For Triton's interpreter, which takes some 10 ms a token: one to three groups of 32 channels, in chunks where they are
@@ -133,7 +137,7 @@ TINY = (
     Scan(4, 7, d=70, paths=("columns reversed",), weighted=True),
     Scan(9, 7, d=4, n=8, paths=("columns reversed",), layout="strided", weighted=True),
     Scan(1, 18, d=3, n=16),
-    Scan(1, 18, d=3, n=2, paths=BURST, p=2, layout="columns"),
+    Scan(1, 18, d=3, n=2, paths=BURST, p=2, layout="columns", dtype=torch.bfloat16, mixed=True),
     Scan(2, 2, d=3, n=18),
     Scan(3, 6, d=3, n=2, shift=-200.0),
     Scan(3, 6, d=3, n=2, paths=("columns",), shift=1e30),

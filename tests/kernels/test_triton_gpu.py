@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(),
 LARGER = (
     Scan(40, 41, d=360, n=16, paths=PATHS, b=2, layout="network", dtype=torch.bfloat16),
     Scan(32, 32, d=96, n=8, paths=PATHS, b=3, layout="network"),
-    Scan(1, 32, d=96, n=8, paths=BURST, b=3, p=32, layout="columns", dtype=torch.bfloat16),
+    Scan(1, 32, d=96, n=8, paths=BURST, b=3, p=32, layout="columns", dtype=torch.bfloat16, mixed=True),
     Scan(14, d=90, n=16, paths=BURST, b=2, p=900, layout="network", dtype=torch.bfloat16),
     Scan(14, d=48, n=8, paths=BURST, b=2, p=900, layout="network", weighted=True),
     Scan(3, 21, d=33, n=24, paths=("columns",)),

@@ -134,9 +134,9 @@ def test_batch_equals_one_by_one():
     assert torch.allclose(together, torch.cat(alone), atol=1e-5)
 
 
-@pytest.mark.parametrize("lines", [False, True])
-def test_gradients_reach_every_parameter_and_survive_recomputation(lines):
-    model, frames, maps = build(replace(TINY, lines=lines)).train(), torch.rand(1, 3, 3, 6, 6), random_maps(1, 3, 6, 6)
+@pytest.mark.parametrize("reach", [0.0, 8.0])
+def test_gradients_reach_every_parameter_and_survive_recomputation(reach):
+    model, frames, maps = build(replace(TINY, reach=reach)).train(), torch.rand(1, 3, 3, 6, 6), random_maps(1, 3, 6, 6)
     model(frames, maps).square().mean().backward()
     plain = {name: parameter.grad.clone() for name, parameter in model.named_parameters()}
     assert all(gradient.abs().max() > 0 for gradient in plain.values())
@@ -154,9 +154,9 @@ def test_drop_path_acts_in_training_only():
         assert len({model.train()(frames).sum().item() for _ in range(8)}) > 1
 
 
-@pytest.mark.parametrize("lines", [False, True])
-def test_a_block_is_one_graph_for_a_compiler(lines):
-    block = build(replace(TINY, lines=lines)).keyframe.stages[0].blocks[0]
+@pytest.mark.parametrize("reach", [0.0, 8.0])
+def test_a_block_is_one_graph_for_a_compiler(reach):
+    block = build(replace(TINY, reach=reach)).keyframe.stages[0].blocks[0]
     tokens = torch.randn(1, 6, 8, TINY.channels)
     expected = block(tokens)
     compiled = torch.compile(block, backend="eager", fullgraph=True)
@@ -277,11 +277,11 @@ def test_errors_of_maps_and_presets():
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA GPU")
-@pytest.mark.parametrize("lines", [False, True])
-def test_fused_kernels_of_a_gpu_change_nothing(lines):
+@pytest.mark.parametrize("reach", [0.0, 8.0])
+def test_fused_kernels_of_a_gpu_change_nothing(reach):
     """Without gradients norms, gates and sums are kernels of their own."""
     torch.manual_seed(0)
-    model = build(replace(TINY, channels=12, burst_channels=6, lines=lines)).cuda().eval()
+    model = build(replace(TINY, channels=12, burst_channels=6, reach=reach)).cuda().eval()
     frames = torch.rand(1, 3, 3, 12, 14, device="cuda")
     with torch.no_grad():
         found = model(frames)

@@ -276,12 +276,12 @@ def test_settings_that_came_later_do_not_stop_a_resume():
     del stored["loss_space"]
     assert RECIPE.difference(json.dumps(stored)) is None
     assert replace(RECIPE, loss_space="linear").difference(json.dumps(stored)) == "loss_space"
-    del stored["model"]["lines"], stored["phases"][0]["rate"]
+    del stored["model"]["reach"], stored["phases"][0]["rate"]
     assert RECIPE.difference(json.dumps(stored)) == "phases"  # its rate is not the default
     stored = json.loads(RECIPE.to_json())
-    del stored["model"]["lines"], stored["phases"][0]["final_rate"]
+    del stored["model"]["reach"], stored["phases"][0]["final_rate"]
     assert RECIPE.difference(json.dumps(stored)) is None
-    assert replace(RECIPE, model=replace(RECIPE.model, lines=True)).difference(json.dumps(stored)) == "model"
+    assert replace(RECIPE, model=replace(RECIPE.model, reach=8.0)).difference(json.dumps(stored)) == "model"
 
 
 def test_errors_of_resuming(tmp_path):
