@@ -191,7 +191,7 @@ def test_openburst_says_what_it_cannot_do(album, tmp_path):
         assert result.exit_code
         return f"{result.stderr} {result.exception}"
 
-    assert "device 'cuda:7' is not there" in refused("--device", "cuda:7")
+    assert "there is no cuda:7: torch sees" in refused("--device", "cuda:7")
     assert "'--limit'" in refused("--limit", "0") and "'--frames'" in refused("--frames", "7")
     Image.new("RGB", (60, 50)).save(album / "small.png")
     assert "small.png: OpenBurst needs photographs of at least 176×176 pixels, got 60×50" in refused()
