@@ -68,10 +68,10 @@ class BurstFolders(BurstDataset):
         self.frames = frames
 
     def centres_of(self, folder: Path) -> str:
-        """As burst.json says; a damaged one is complained about by `load`."""
+        """As burst.json says."""
         try:
             return _description(folder / "burst.json", raw=False)[1]
-        except InputError:
+        except InputError:  # a damaged one is complained about by `load`
             return self.centres
 
     def load(self, folder: Path) -> Sample:

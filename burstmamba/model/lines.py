@@ -12,19 +12,9 @@ from burstmamba.kernels.selective_scan import selective_scan
 from burstmamba.model.s6 import BOTH_WAYS
 
 
-def scan_lines(
-    x: Tensor,
-    delta: Tensor,
-    A: Tensor,
-    B: Tensor,
-    C: Tensor,
-    D: Tensor,
-    delta_bias: Tensor,
-    *,
-    reach: float,
-    delta_weight: Tensor | None = None,
-) -> Tensor:
+def scan_lines(*arguments: Tensor, reach: float, delta_weight: Tensor | None = None) -> Tensor:
     """`selective_scan` of images (p = 1) along all of `PATHS`, but each line by itself and with states that fade."""
+    x, delta, A, B, C, D, delta_bias = arguments
     parts = []
     for first in (0, 1):  # PATHS: rows, columns, and both reversed
         line = 2 + first  # the axis of x that counts lines; it changes places with p
