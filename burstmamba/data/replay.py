@@ -24,7 +24,7 @@ class Replay(Generic[T]):
         generators: Sequence[torch.Generator],
         device: torch.device,
         *,
-        pool: torch.cuda._POOL_HANDLE | None = None,
+        like: Replay[T] | None = None,
     ) -> None:
         """Record.
 
@@ -32,18 +32,21 @@ class Replay(Generic[T]):
             make: launches kernels on `device`, always of the same shapes, and never waits for them.
             generators: those that `make` draws from; recording advances them.
             device: a GPU.
-            pool: memory shared with other replays whose values are never needed at the same time.
+            like: another replay whose values are never needed at the same time: memory is shared with it.
         """
-        stream = torch.cuda.Stream(device)
-        stream.wait_stream(torch.cuda.current_stream(device))
-        with torch.cuda.stream(stream):
+        # Graphs recorded on one stream share the scratch memory of matrix products, and PyTorch records on one stream
+        # unless told otherwise: two graphs that run at the same time would spoil each other's sums, or hang.
+        self.stream = torch.cuda.Stream(device) if like is None else like.stream
+        self.pool = torch.cuda.graph_pool_handle() if like is None else like.pool
+        self.stream.wait_stream(torch.cuda.current_stream(device))
+        with torch.cuda.stream(self.stream):
             for _ in range(WARM_UP):
                 make()
-        torch.cuda.current_stream(device).wait_stream(stream)
+        torch.cuda.current_stream(device).wait_stream(self.stream)
         self.graph = torch.cuda.CUDAGraph()
         for generator in generators:
             self.graph.register_generator_state(generator)
-        with torch.cuda.graph(self.graph, pool=pool):
+        with torch.cuda.graph(self.graph, pool=self.pool, stream=self.stream):
             self.values = make()
 
     def __call__(self) -> T:

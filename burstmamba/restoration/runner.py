@@ -121,14 +121,14 @@ class Graph:
     def __init__(self, model: nn.Module, frames: Tensor, maps: Correspondence | None, device: torch.device) -> None:
         self.frames = frames.to(device, copy=True)
         self.maps = None if maps is None else maps.apply(lambda tensor: tensor.to(device, copy=True))
-        stream = torch.cuda.Stream()
+        stream = torch.cuda.Stream()  # this graph's own: those recorded on one stream share scratch memory
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream), torch.autocast("cuda", torch.bfloat16, cache_enabled=False):
             for _ in range(2):  # kernels are compiled and libraries set up before the capture
                 model(self.frames, self.maps)
         torch.cuda.current_stream().wait_stream(stream)
         self.graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(self.graph), torch.autocast("cuda", torch.bfloat16, cache_enabled=False):
+        with torch.cuda.graph(self.graph, stream=stream), torch.autocast("cuda", torch.bfloat16, cache_enabled=False):
             self.output = model(self.frames, self.maps)
 
     def __call__(self, frames: Tensor, maps: Correspondence | None) -> Tensor:

@@ -26,6 +26,7 @@ class GraphStep(TrainStep):
 
     graphs: dict[int, torch.cuda.CUDAGraph]
     buffers: dict[int, Inputs]
+    stream: torch.cuda.Stream
 
     def prepare(self, examples: Callable[[], list[Inputs]]) -> None:
         """Capture a graph for each example's burst length; weights and optimiser come out unchanged.
@@ -35,6 +36,8 @@ class GraphStep(TrainStep):
         """
         begun = time.perf_counter()
         self.graphs, self.buffers = {}, {}
+        # Of this step alone: graphs recorded on one stream share scratch memory, and batches are made at the same time.
+        self.stream = torch.cuda.Stream()
         found = sorted(examples(), key=lambda inputs: -inputs.frames.shape[1])
         self.buffers = {example.frames.shape[1]: example.clone() for example in found}
         with self.preserved():
@@ -51,20 +54,19 @@ class GraphStep(TrainStep):
                 for parameter in self.trainable:
                     parameter.grad = None
                 graph = torch.cuda.CUDAGraph()
-                with torch.cuda.graph(graph, pool=pool):
+                with torch.cuda.graph(graph, pool=pool, stream=self.stream):
                     self.compute(inputs)
                 self.graphs[length] = graph
                 logger.info("captured the step for L = %d, %.0f s after the start", length, time.perf_counter() - begun)
 
     def warm_up(self, inputs: Inputs) -> None:
         """Run the body on a side stream, so that kernels are compiled and libraries set up before the capture."""
-        stream = torch.cuda.Stream()
-        stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(stream), warnings.catch_warnings():
+        self.stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(self.stream), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # AdamW wonders why a capturable step is not captured: soon
             for _ in range(WARM_UP_STEPS):
                 self.compute(inputs)
-        torch.cuda.current_stream().wait_stream(stream)
+        torch.cuda.current_stream().wait_stream(self.stream)
         torch.cuda.synchronize()
 
     @contextmanager

@@ -61,7 +61,6 @@ class PhotographSource:
         self.crops, self.motion = torch.Generator(self.device), torch.Generator(self.device)
         self.graphs = self.device.type == "cuda" and graphs is not False
         self._replays: dict[tuple[int, int, int], Replay[Sample]] = {}
-        self._pool = torch.cuda.graph_pool_handle() if self.graphs else None
 
     @property
     def bank(self) -> PhotographBank:
@@ -100,7 +99,8 @@ class PhotographSource:
 
     def _replay(self, make: Callable[[], Sample], shape: tuple[int, int, int]) -> Replay[Sample]:
         if shape not in self._replays:
-            self._replays[shape] = Replay(make, [self.crops, self.motion], self.device, pool=self._pool)
+            first = next(iter(self._replays.values()), None)
+            self._replays[shape] = Replay(make, [self.crops, self.motion], self.device, like=first)
         return self._replays[shape]
 
 

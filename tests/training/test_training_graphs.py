@@ -10,6 +10,7 @@ import torch
 from training_toys import MODEL, PHASE, RECIPE, ToySource
 
 from burstmamba.data.photographs import PhotographBank
+from burstmamba.data.replay import Replay
 from burstmamba.model.burstmamba import BurstMamba
 from burstmamba.synthesis import synthesis_preset
 from burstmamba.training.graph_step import GraphStep
@@ -117,3 +118,35 @@ def test_prefetched_batch_is_not_overwritten(bank):
         torch.cuda.synchronize()
         for ours, expected in zip(inputs.tensors(), inputs_of(launched.batch(step, phase, 5)).tensors(), strict=True):
             torch.testing.assert_close(ours, expected, atol=1e-4, rtol=1e-4)
+
+
+def test_graphs_that_run_at_once_keep_their_sums():
+    """Products cut along their sum keep parts in scratch memory: each graph needs its own, as batch and step do."""
+
+    def products(seed: int) -> Replay:
+        tall = torch.randn(64, 2**17, device="cuda", generator=torch.Generator("cuda").manual_seed(seed)).bfloat16()
+        return Replay(lambda: torch.stack([tall @ tall.mT for _ in range(20)]), [], torch.device("cuda"))
+
+    replays = [products(seed) for seed in (0, 1)]
+    streams = [torch.cuda.Stream() for _ in replays]
+    expected = [replay().clone() for replay in replays]
+    torch.cuda.synchronize()
+    for _ in range(30):
+        for replay, stream in zip(replays, streams, strict=True):
+            with torch.cuda.stream(stream):
+                replay()
+        torch.cuda.synchronize()
+        for replay, values in zip(replays, expected, strict=True):
+            assert torch.equal(replay.values, values)
+
+
+def test_a_step_records_on_a_stream_of_its_own(bank):
+    """Batches are made while a step runs; PyTorch's common recording stream would give both one scratch memory."""
+    source = PhotographSource(bank, Photographs(synthesis_preset("handheld-rgb")), 0, Processes(), "cuda")
+    for length in (1, 3):
+        source.batch(0, PHASE, length)
+    _, _, step = trained(GraphStep, replace(RECIPE, model=replace(MODEL, drop_path=0.0)))
+    assert isinstance(step, GraphStep)
+    recorded = {replay.stream for replay in source._replays.values()}
+    assert len(recorded) == 1 and step.stream not in recorded
+    assert torch.cuda.graph.default_capture_stream not in {step.stream, *recorded}

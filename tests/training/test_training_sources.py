@@ -77,7 +77,8 @@ class CpuReplay:
 
     recorded = 0
 
-    def __init__(self, make, generators, device, *, pool):
+    def __init__(self, make, generators, device, *, like):
+        assert (like is None) == (CpuReplay.recorded == 0)  # memory is shared with those recorded before
         CpuReplay.recorded += 1
         self.make, self.values = make, make()
 
@@ -90,6 +91,7 @@ class CpuReplay:
 def test_replayed_batches_are_the_launched_ones(leaves, monkeypatch):
     """One recording for each length; recording draws nothing that a batch needs; a batch keeps its values."""
     monkeypatch.setattr("burstmamba.training.source.Replay", CpuReplay)
+    monkeypatch.setattr(CpuReplay, "recorded", 0)
     phase, bank = replace(PHASE, patch=8), PhotographBank(leaves)
     replayed, launched = (PhotographSource(bank, RECIPE.data, 0, Processes()) for _ in range(2))
     assert not replayed.graphs
