@@ -32,9 +32,10 @@ def fade(B: Tensor, C: Tensor, reach: float) -> tuple[Tensor, Tensor]:
     """B and C (b, p, 2, i, j, n) so scaled, in float32, that a state fades to 1/e in `reach` tokens.
 
     Their product is all that counts: e^(-distance / reach) between the token that writes and the one that reads.
+    Lines longer than 120 times `reach`, which float32 could not hold, do not fade at their ends.
     """
     i, j = B.shape[3:5]
     place = torch.arange(i * j, device=B.device).view(i, j, 1)
-    growth = ((place - i * j / 2) / reach).exp()
+    growth = ((place - i * j / 2) / reach).clamp(-60, 60).exp()
     growth = torch.stack((growth, 1 / growth))  # the second path walks back
     return B * growth, C / growth
