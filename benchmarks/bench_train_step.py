@@ -3,7 +3,8 @@
 Each step is timed as a user of plain PyTorch would run it (launched, nothing compiled, the same scan), and as `train`
 runs it (blocks compiled, the whole step a CUDA graph). Inputs are random and stay on the device. Windows are replayed
 as `restore` replays them. Kernels are held against their references first. Operations are those of forward and
-backward, two a multiply-add; with the matrix rate of the same run they give a floor. Writes results/train_step.json.
+backward, two a multiply-add; with the matrix rate of the same run they give a floor. Writes results/train_step.json,
+or train_step_NAME.json with --only NAME.
 """
 
 from __future__ import annotations
@@ -121,6 +122,7 @@ def main() -> None:
     args = parser.parse_args()
     if not torch.cuda.is_available():
         parser.error("training steps are timed on a CUDA GPU, and there is none; use another machine.")
+    name = "_".join(["train_step", *args.only.split()])  # a part is not written over the whole
     device = torch.device("cuda")
     torch.backends.cudnn.benchmark = True
     check_all(device)
@@ -129,7 +131,7 @@ def main() -> None:
 
     def keep(row: dict) -> dict:
         rows.append(row)
-        write_results("train_step", device, rows)
+        write_results(name, device, rows)
         return row
 
     for case in CASES:
@@ -155,7 +157,7 @@ def main() -> None:
             "straight_in_area": straightness([float(side**2) for side in SIDES], [times[side, 14] for side in SIDES]),
         }
         print("R² in length {straight_in_length:.4f}, in area {straight_in_area:.4f}".format(**keep(straight)))
-    print(write_results("train_step", device, rows))
+    print(write_results(name, device, rows))
 
 
 if __name__ == "__main__":

@@ -135,7 +135,7 @@ ROWS = (
         "2.5 ms"),
     Row("training step, `paper`, 20×40×40, one frame", "train_step", step("paper keyframe"), "130 ms, 1.5 × eager"),
     Row("training step, `paper`, 20×30×30, 14 frames", "train_step", step("paper complete"), "130 ms, 40 GB"),
-    Row("training step, `light`, 24×32×32, 14 frames", "train_step", step("light complete"), "30 ms"),
+    Row("training step, `light`, 24×32×32, 14 frames", "train_step_light_complete", step("light complete"), "30 ms"),
     Row("one 48×48 window, `paper`, 14 frames", "train_step", window, "12 ms"),
     Row("cost of a window against L and against area", "train_step", straight, "R² 0.99", short=False),
     Row("restore 1 MP × 14 frames, `paper`", "restore_paper_cuda", restore, "2.5 s, 16 GB"),

@@ -46,13 +46,15 @@ def test_values(tmp_path):
     ]
     write(tmp_path, "scan_cuda", rows=rows)
     steps = {"case": "light complete", "launched": ms(183.3), "captured": ms(36.66), "memory_gib": 8.57}
-    write(tmp_path, "train_step", rows=[steps])
+    write(tmp_path, "train_step_light_complete", rows=[steps])
     text = table.table(tmp_path, short=True)
     peers = "2.5 × the loop as a kernel, 3.0 × the loop compiled, in the forward"
     assert f"`paper`, {case[-8:]} | 2.00 ms | 2.2 ms | {peers} |" in text
     assert "14 frames | 36.7 ms, 9 GiB | 30 ms | 5.0 × the same step in eager PyTorch |" in text
     assert text.count("\n|") == 3, "rows that are not in the files are left out"
-    assert text.endswith("- NVIDIA H200, torch 2.11, commit abc1234: `scan_cuda.json`, `train_step.json`\n")
+    assert text.endswith(
+        "- NVIDIA H200, torch 2.11, commit abc1234: `scan_cuda.json`, `train_step_light_complete.json`\n"
+    )
 
 
 def test_every_row_reads_its_file(tmp_path):
