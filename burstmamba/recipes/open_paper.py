@@ -1,16 +1,24 @@
-"""The paper's network on open photographs: the keyframe stream first, then the complete model.
+"""The paper's network, with what makes `light` fit for real photographs and short training: keyframe stream first.
 
     burstmamba train open-paper --data "photos/train-*" --val photos/val --minutes 40 --out runs/open-paper
 
 Made for one H200; the schedule is laid over the minutes that there are. What it reached is in docs/training.md.
 """
 
-from burstmamba.model.config import preset
+from dataclasses import replace
+
+from burstmamba.model.config import LIGHT, preset
 from burstmamba.synthesis import synthesis_preset
 from burstmamba.training.recipe import Phase, Photographs, Recipe
 
 RECIPE = Recipe(
-    model=preset("paper"),
+    model=replace(
+        preset("paper"),
+        reach=LIGHT.reach,
+        use_confidence=True,
+        use_phase=True,
+        global_skip="bicubic",
+    ),
     data=Photographs(synthesis_preset("handheld-rgb")),
     loss="charbonnier",
     weight_decay=1e-4,
