@@ -8,11 +8,13 @@ import torch
 from PIL import Image
 
 import burstmamba
+from burstmamba import load_burst
 from burstmamba.burst import Burst
 from burstmamba.checkpoint import load_model, shipped_models
 from burstmamba.restoration.restore import Restoration
 
 EXAMPLES = Path(burstmamba.__file__).parent / "examples"
+STREET = Path(__file__).parents[3] / "shared/data/bursts/street-lr"
 
 pytestmark = [
     pytest.mark.slow,
@@ -20,14 +22,26 @@ pytestmark = [
 ]
 
 
-@pytest.fixture(scope="module")
-def restored():
-    """Two examples side by side (they move alike), 320×120 pixels, restored in windows of 128 and of 256 pixels."""
+def side_by_side() -> Burst:
+    """Two examples, which move alike: three frames of 320×120 pixels."""
     frames = []
     for i in range(3):
         parts = [np.asarray(Image.open(EXAMPLES / name / f"{i:02d}.png")) for name in ("fig", "nuthatch")]
         frames.append(torch.from_numpy(np.concatenate(parts, axis=1)).permute(2, 0, 1).float() / 255)
-    burst, model = Burst(torch.stack(frames)), load_model("light")
+    return Burst(torch.stack(frames))
+
+
+def street() -> Burst:
+    """Four real frames of 320×180 pixels, fine and full of contrast: windows matter most here."""
+    if not STREET.is_dir():
+        pytest.skip("needs the real bursts of ../shared/data, which are not part of the project")
+    return load_burst(sorted(STREET.glob("*.png"))[:4])
+
+
+@pytest.fixture(scope="module", params=[side_by_side, street])
+def restored(request):
+    """A burst restored in windows of 128 and of 256 pixels."""
+    burst, model = request.param(), load_model("light")
     small, large = (Restoration(model, burst, correspondence="homography", tile=tile) for tile in (128, 256))
     return small.image(), large.image(), small.columns
 
