@@ -35,7 +35,7 @@ class Replay(Generic[T]):
             like: another replay whose values are never needed at the same time: memory is shared with it.
         """
         # Graphs recorded on one stream share the scratch memory of matrix products, and PyTorch records on one stream
-        # unless told otherwise: two graphs that run at the same time would spoil each other's sums, or hang.
+        # unless told otherwise: two graphs that run at the same time could spoil each other's sums.
         self.stream = torch.cuda.Stream(device) if like is None else like.stream
         self.pool = torch.cuda.graph_pool_handle() if like is None else like.pool
         self.stream.wait_stream(torch.cuda.current_stream(device))

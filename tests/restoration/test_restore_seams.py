@@ -9,16 +9,18 @@ from PIL import Image
 
 import burstmamba
 from burstmamba import load_burst
-from burstmamba.burst import Burst
+from burstmamba.burst import Burst, Camera
 from burstmamba.checkpoint import load_model, shipped_models
 from burstmamba.restoration.restore import Restoration
+from burstmamba.synthesis.colour import to_linear
+from burstmamba.synthesis.sensor import mosaic
 
 EXAMPLES = Path(burstmamba.__file__).parent / "examples"
 STREET = Path(__file__).parents[3] / "shared/data/bursts/street-lr"
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.skipif("light" not in shipped_models(), reason="needs the shipped weights of `light`"),
+    pytest.mark.skipif(not {"light", "light-raw"} <= {*shipped_models()}, reason="needs the shipped weights"),
 ]
 
 
@@ -38,10 +40,16 @@ def street() -> Burst:
     return load_burst(sorted(STREET.glob("*.png"))[:4])
 
 
-@pytest.fixture(scope="module", params=[side_by_side, street])
+def street_as_mosaics() -> Burst:
+    """The same as a camera's sensor would hand it over, a little darker than white."""
+    return Burst(mosaic(0.6 * to_linear(street().frames)), Camera(cfa="RGGB", linear=True))
+
+
+@pytest.fixture(scope="module", params=[(side_by_side, "light"), (street, "light"), (street_as_mosaics, "light-raw")])
 def restored(request):
     """A burst restored in windows of 128 and of 256 pixels."""
-    burst, model = request.param(), load_model("light")
+    make, name = request.param
+    burst, model = make(), load_model(name)
     small, large = (Restoration(model, burst, correspondence="homography", tile=tile) for tile in (128, 256))
     return small.image(), large.image(), small.columns
 
