@@ -144,7 +144,7 @@ def test_a_step_records_on_a_stream_of_its_own(bank):
     """Batches are made while a step runs; PyTorch's common recording stream would give both one scratch memory."""
     source = PhotographSource(bank, Photographs(synthesis_preset("handheld-rgb")), 0, Processes(), "cuda")
     for length in (1, 3):
-        source.batch(0, PHASE, length)
+        source.batch(0, replace(PHASE, patch=16), length)
     _, _, step = trained(GraphStep, replace(RECIPE, model=replace(MODEL, drop_path=0.0)))
     assert isinstance(step, GraphStep)
     recorded = {replay.stream for replay in source._replays.values()}
