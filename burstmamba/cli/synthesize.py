@@ -21,6 +21,7 @@ def synthesize(
     seed: Annotated[int, typer.Option(help="Seed of every draw.")] = 0,
     nuisance: Annotated[bool, typer.Option(help="With moving objects, bad frames and the like.")] = True,
     maps: Annotated[bool, typer.Option(help="Also write the exact maps.")] = True,
+    set_: Annotated[list[str] | None, typer.Option("--set", help="A setting unlike the preset's: key=value.")] = None,
     skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Leave out photographs that cannot be used.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Write into a folder that is not empty.")] = False,
 ) -> None:
@@ -35,7 +36,15 @@ def synthesize(
     paths = find_photographs(photos)
     check_empty(out, force=force)
     writer = BurstWriter.prepare(
-        out, preset=preset, layout=layout, frames=frames, size=size, seed=seed, nuisance=nuisance, maps=maps
+        out,
+        preset=preset,
+        layout=layout,
+        frames=frames,
+        size=size,
+        seed=seed,
+        nuisance=nuisance,
+        maps=maps,
+        settings=set_ or (),
     )
     check_distinct((writer.name(path, repetition), path) for path in paths for repetition in range(count))
     progress = Console(stderr=True)

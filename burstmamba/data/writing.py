@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zlib
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from burstmamba.data.folders import write_burst, write_maps
 from burstmamba.data.photographs import photograph_tensor
 from burstmamba.data.synthetic_burst import write_synthetic_burst
 from burstmamba.errors import InputError
+from burstmamba.settings import change, split_setting
 from burstmamba.synthesis import SynthesisConfig, synthesis_preset, synthesize_burst
 from burstmamba.synthesis.dice import Dice
 from burstmamba.synthesis.synburst import synthesize_synburst
@@ -36,20 +38,37 @@ class BurstWriter:
     size: int
     seed: int
     maps: bool
+    settings: tuple[str, ...] = ()
+    """Where `config` is not its preset."""
 
     @classmethod
     def prepare(
-        cls, root: Path, *, preset: str, layout: str, frames: int, size: int, seed: int, nuisance: bool, maps: bool
+        cls,
+        root: Path,
+        *,
+        preset: str,
+        layout: str,
+        frames: int,
+        size: int,
+        seed: int,
+        nuisance: bool,
+        maps: bool,
+        settings: Sequence[str] = (),
     ) -> BurstWriter:
-        """Check the wishes against each other."""
+        """Check the wishes against each other; `settings` are changes to the preset, `key=value`."""
         config = replace(synthesis_preset(preset), frames=frames, maps="exact")
+        config = config if nuisance else config.without_nuisance()
+        for key, text in map(split_setting, settings):
+            if key in ("frames", "maps"):
+                raise InputError(f"--{key} is an option of its own.")
+            config = change(config, key, text)
         if layout not in ("folders", "synburst"):
             raise InputError(f"layout must be folders or synburst, got {layout!r}.")
         if layout == "synburst" and config.pipeline != "synburst":
             raise InputError(f"the synburst layout describes synburst bursts, not {preset}; add --preset synburst.")
         if size < 8 or size % 2:
             raise InputError(f"frames need an even size of at least 8 pixels, got {size}.")
-        return cls(root, config if nuisance else config.without_nuisance(), layout, size, seed, maps)
+        return cls(root, config, layout, size, seed, maps, tuple(settings))
 
     @staticmethod
     def name(path: Path, repetition: int) -> str:
@@ -65,6 +84,7 @@ class BurstWriter:
         generator = torch.Generator().manual_seed(zlib.crc32(f"{self.seed} {name}".encode()))
         photo = self._crop(photograph_tensor(path), path, generator)
         notes = {"photograph": path.name, "preset": self.config.pipeline, "seed": self.seed, "repetition": repetition}
+        notes |= {"settings": self.settings} if self.settings else {}
         if self.layout == "synburst":
             sample, processing = synthesize_synburst(photo, self.config, Dice(generator, photo.device), cameras=True)
             root, name = self.root / "SyntheticBurstVal", f"{number:04d}"

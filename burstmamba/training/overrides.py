@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import ast
 import difflib
 import importlib
 import importlib.util
 import pkgutil
-from dataclasses import fields, is_dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
-from typing import Any
 
 from burstmamba.errors import InputError
+from burstmamba.settings import change, split_setting
 from burstmamba.training.recipe import Recipe
 
 
@@ -59,10 +58,7 @@ def override(recipe: Recipe, settings: list[str]) -> Recipe:
     `PHASE.batch` (the phase of that name). Values are Python literals; anything else is a string.
     """
     for setting in settings:
-        key, separator, text = setting.partition("=")
-        if not separator:
-            raise InputError(f"expected key=value, got {setting!r}.")
-        recipe = _set(recipe, key.strip(), text.strip())
+        recipe = _set(recipe, *split_setting(setting))
     return recipe
 
 
@@ -73,47 +69,6 @@ def _set(recipe: Recipe, key: str, text: str) -> Recipe:
         if not rest:
             raise InputError(f"{key} is a phase; set one of its settings, such as {key}.batch=16.")
         chosen = names if first == "phases" else [first]
-        phases = tuple(_replace(phase, rest, text, key) if phase.name in chosen else phase for phase in recipe.phases)
-        return replace(recipe, phases=phases)
-    return _replace(recipe, key, text, key, also=["phases", *names])
-
-
-def _replace(target: Any, path: str, text: str, whole: str, also: list[str] | None = None) -> Any:
-    first, _, rest = path.partition(".")
-    known = [field.name for field in fields(target)]
-    if first not in known:
-        close = difflib.get_close_matches(first, known + (also or []), n=1, cutoff=0.4)
-        hint = f" Did you mean {whole[: len(whole) - len(path)]}{close[0]}?" if close else ""
-        raise InputError(f"unknown setting {whole!r}.{hint} Known here: {', '.join(known)}.")
-    old = getattr(target, first)
-    if rest:
-        if not is_dataclass(old):
-            raise InputError(f"unknown setting {whole!r}: {first} has no settings of its own.")
-        return replace(target, **{first: _replace(old, rest, text, whole)})
-    if is_dataclass(old):
-        inner = ", ".join(field.name for field in fields(old))
-        raise InputError(f"{whole} is a group of settings; set one of: {inner}.")
-    (setting,) = (field for field in fields(target) if field.name == first)
-    return replace(target, **{first: _parse(text, old, whole, repeats=str(setting.type).endswith("...]"))})
-
-
-def _parse(text: str, old: object, key: str, *, repeats: bool) -> object:
-    """Read a value of the same kind as the one that it replaces; `repeats`: a tuple of any length."""
-    if isinstance(old, str):
-        return text
-    try:
-        return _alike(ast.literal_eval(text), old, repeats=repeats)
-    except (ValueError, SyntaxError) as error:
-        raise InputError(f"{key} expects a value like {old!r}, got {text!r}.") from error
-
-
-def _alike(value: object, old: object, *, repeats: bool = False) -> object:
-    """The value as one of the kind of `old`, down to the items of tuples. Raises ValueError if it is of another."""
-    if isinstance(old, float) and type(value) is int:
-        return float(value)
-    if isinstance(old, tuple) and isinstance(value, (tuple, list)):
-        kinds = (old[:1] or ("",)) * len(value) if repeats else old  # an empty one is of names
-        return tuple(_alike(item, kind) for item, kind in zip(value, kinds, strict=True))
-    if type(value) is not type(old):
-        raise ValueError(f"{value!r} is not a {type(old).__name__}")
-    return value
+        phases = (change(phase, rest, text, whole=key) if phase.name in chosen else phase for phase in recipe.phases)
+        return replace(recipe, phases=tuple(phases))
+    return change(recipe, key, text, also=["phases", *names])

@@ -171,6 +171,33 @@ def test_every_photograph_has_a_motion_of_its_own(album, tmp_path):
     assert len({maps.numpy().tobytes() for maps in everything}) == 6
 
 
+def test_bursts_with_other_settings(album, tmp_path):
+    """`--set` changes one setting of the preset: frames that only shift, all as far as asked for."""
+    still = ("--set", "rotation=0", "--set", "perspective=0", "--set", "rolling_shutter=0", "--no-nuisance")
+
+    def shifts(name, shift):
+        options = ("--frames", "6", "--size", "16", *still, "--set", f"shift={shift},{shift}")
+        command = ["synthesize", str(album), "-o", str(tmp_path / name), *options]
+        made = CliRunner().invoke(build_app(), command)
+        assert made.exit_code == 0, made.output
+        return BurstFolders(tmp_path / name)[0].exact.to_frame
+
+    near, far = shifts("near", 0.5), shifts("far", 2.0)
+    assert (near - near.mean((-2, -1), keepdim=True)).abs().max() < 1e-4  # nothing turns
+    torch.testing.assert_close(far, 4 * near, atol=1e-4, rtol=1e-4)
+    notes = json.loads((tmp_path / "far/bursts/0007/burst.json").read_text())
+    assert notes["settings"] == ["rotation=0", "perspective=0", "rolling_shutter=0", "shift=2.0,2.0"]
+    for setting, message in (
+        ("shfit=1,1", "unknown setting 'shfit'. Did you mean shift?"),
+        ("shift=1", "shift expects a value like (0.5, 8.0), got '1'."),
+        ("frames=3", "--frames is an option of its own."),
+    ):
+        command = ["synthesize", str(album), "-o", str(tmp_path / "no"), "--set", setting]
+        wrong = CliRunner().invoke(build_app(), command)
+        assert message in str(wrong.exception)
+    assert not (tmp_path / "no").exists()
+
+
 def test_bursts_are_not_written_over_each_other(album, tmp_path):
     (album / "0007-01.png").write_bytes((album / "0007.png").read_bytes())
     for command in ("synthesize", "openburst"):
