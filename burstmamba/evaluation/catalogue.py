@@ -91,10 +91,12 @@ def written_openburst(folder: Path, subsets: tuple[str, ...] = RGB_SUBSETS) -> B
     """OpenBurst as `burstmamba openburst` wrote it; subsets that were not written are left out."""
     from burstmamba.data.folders import BurstFolders
 
+    path = folder / "openburst.json"
+    if not path.is_file():
+        raise InputError(f"{folder} has no openburst.json; for a folder of photographs say --layout photographs.")
     try:
-        description = dict(json.loads((folder / "openburst.json").read_text()))
+        description = dict(json.loads(path.read_text()))
     except (ValueError, TypeError) as error:
-        path = folder / "openburst.json"
         raise InputError(f"{path} cannot be read ({error}); write it again with burstmamba openburst.") from None
     items = []
     for subset in subsets:

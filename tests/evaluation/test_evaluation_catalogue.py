@@ -97,6 +97,13 @@ def test_a_damaged_description_is_said(tmp_path):
             open_benchmark(tmp_path)
 
 
+def test_photographs_are_not_openburst_as_written(tmp_path):
+    with pytest.raises(
+        InputError, match=r"has no openburst\.json; for a folder of photographs say --layout photographs"
+    ):
+        open_benchmark(tmp_path, "openburst")
+
+
 def test_longer_bursts_of_photographs(tmp_path):
     pixels = np.random.default_rng(0).integers(0, 256, (200, 200, 3), dtype=np.uint8)
     Image.fromarray(pixels).save(tmp_path / "0001.png")
