@@ -14,6 +14,7 @@ ALLOWED = {
     "errors": set(),
     "memory": set(),
     "device": {"errors"},
+    "settings": {"errors"},
     "burst": {"errors"},
     "correspondence": {"errors", "burst", "correspondence", "kernels"},
     "kernels": {"errors", "kernels"},
@@ -22,9 +23,9 @@ ALLOWED = {
     "files": LEAVES | {"files"},
     "restoration": LEAVES | {"restoration", "files", "model", "kernels", "checkpoint"},
     "synthesis": LEAVES | {"synthesis", "data"},
-    "data": LEAVES | {"data", "synthesis", "files"},
+    "data": LEAVES | {"data", "synthesis", "files", "settings"},
     "training": LEAVES
-    | {"training", "model", "kernels", "checkpoint", "data", "synthesis", "evaluation", "recipes", "files"},
+    | {"training", "model", "kernels", "checkpoint", "data", "synthesis", "evaluation", "recipes", "files", "settings"},
     "recipes": {"recipes", "training", "model", "synthesis", "data", "errors"},
 }
 
