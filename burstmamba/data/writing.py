@@ -20,6 +20,10 @@ from burstmamba.synthesis.dice import Dice
 from burstmamba.synthesis.synburst import synthesize_synburst
 
 
+OWN_OPTIONS = {"pipeline": "--preset", "frames": "--frames", "maps": "--maps"}
+"""Settings that are chosen otherwise, and how."""
+
+
 def check_empty(folder: Path, *, force: bool) -> None:
     """Refuse to write among other files unless asked to."""
     if folder.exists() and not folder.is_dir():
@@ -59,8 +63,8 @@ class BurstWriter:
         config = replace(synthesis_preset(preset), frames=frames, maps="exact")
         config = config if nuisance else config.without_nuisance()
         for key, text in map(split_setting, settings):
-            if key in ("frames", "maps"):
-                raise InputError(f"--{key} is an option of its own.")
+            if key in OWN_OPTIONS:
+                raise InputError(f"use {OWN_OPTIONS[key]} instead of --set {key}.")
             config = change(config, key, text)
         if layout not in ("folders", "synburst"):
             raise InputError(f"layout must be folders or synburst, got {layout!r}.")

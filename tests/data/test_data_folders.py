@@ -190,7 +190,8 @@ def test_bursts_with_other_settings(album, tmp_path):
     for setting, message in (
         ("shfit=1,1", "unknown setting 'shfit'. Did you mean shift?"),
         ("shift=1", "shift expects a value like (0.5, 8.0), got '1'."),
-        ("frames=3", "--frames is an option of its own."),
+        ("frames=3", "use --frames instead of --set frames."),
+        ("pipeline=synburst", "use --preset instead of --set pipeline."),
     ):
         command = ["synthesize", str(album), "-o", str(tmp_path / "no"), "--set", setting]
         wrong = CliRunner().invoke(build_app(), command)
