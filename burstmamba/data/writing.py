@@ -19,7 +19,6 @@ from burstmamba.synthesis import SynthesisConfig, synthesis_preset, synthesize_b
 from burstmamba.synthesis.dice import Dice
 from burstmamba.synthesis.synburst import synthesize_synburst
 
-
 OWN_OPTIONS = {"pipeline": "--preset", "frames": "--frames", "maps": "--maps"}
 """Settings that are chosen otherwise, and how."""
 
