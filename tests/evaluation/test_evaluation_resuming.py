@@ -206,7 +206,7 @@ def test_the_command_goes_on_after_an_interrupt(photographs, weights, tmp_path):
         time.sleep(0.01)
     os.killpg(process.pid, signal.SIGINT)
     _, said = process.communicate(timeout=120)
-    assert process.returncode == 130 and "interrupted" in said and "Traceback" not in said
+    assert process.returncode == 130 and "interrupted" in said and "Traceback" not in said, said
     kept = json.loads((tmp_path / "scores.json").read_text())["scores"]
     assert 0 < len(kept) < 64
     again = subprocess.run(command, capture_output=True, text=True, timeout=300)
