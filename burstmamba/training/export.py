@@ -16,6 +16,7 @@ from burstmamba.checkpoint import WEIGHTS, read_checkpoint, shipped_models, writ
 from burstmamba.errors import InputError
 from burstmamba.model.burstmamba import BurstMamba
 from burstmamba.model.config import ModelConfig
+from burstmamba.training.grow import grow, larger
 from burstmamba.training.snapshot import is_snapshot, read_snapshot
 
 MIB = 1 << 20
@@ -129,7 +130,7 @@ def read_weights(path: Path) -> Weights:
 
 
 def warm_start(model: BurstMamba, ema: BurstMamba, path: Path) -> Weights:
-    """Begin with exported weights; a single-image network may begin a complete one, an RGB network a RAW one.
+    """Begin with exported weights; a smaller network's may begin a larger one's, those of RGB frames those of RAW ones.
 
     Tokens of a RAW burst carry more of their phase: projections of the burst stream that are wider than the given ones
     take those for their first inputs and keep their fresh weights for the others.
@@ -140,6 +141,8 @@ def warm_start(model: BurstMamba, ema: BurstMamba, path: Path) -> Weights:
     weights = read_weights(path)
     for module, state in ((model, weights.model), (ema, weights.ema)):
         own = module.state_dict()
+        if larger(weights.config, model.config):
+            state = grow(state, weights.config, model)
         missing = [name for name in own if name not in state and not name.startswith("burst.")]
         wrong = [name for name, tensor in state.items() if name not in own or not begins(name, tensor, own[name])]
         if missing or wrong:
