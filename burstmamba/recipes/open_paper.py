@@ -15,6 +15,7 @@ RECIPE = Recipe(
     model=replace(
         preset("paper"),
         reach=LIGHT.reach,
+        drop_path=LIGHT.drop_path,
         use_confidence=True,
         use_phase=True,
         global_skip="bicubic",
