@@ -87,6 +87,9 @@ class Page:
             return gr.skip(), "Click a frame first."
         if session.selected == session.keyframe:
             return gr.skip(), "The keyframe is the picture itself and cannot be left out."
+        if reason := session.left_out(session.selected):
+            name = session.burst.names[session.selected]
+            return gr.skip(), f"{name} is not used: {reason}."
         session.dropped ^= {session.selected}
         return session.thumbnails(), found(session)
 
@@ -149,7 +152,8 @@ def found(session: Session) -> str:
     """What is known about the burst."""
     assert session.loaded is not None and session.alignment is not None
     height, width = session.burst.size
-    used = sum(r.kept for r in session.alignment.frames) - len(session.dropped - {session.keyframe})
+    dropped = [i for i in session.dropped - {session.keyframe} if not session.left_out(i)]
+    used = sum(r.kept for r in session.alignment.frames) - len(dropped)
     notes = "".join(f"\n- {note}" for note in (*session.loaded.notes, *session.alignment.notes))
     return f"{used} of {len(session.burst)} frame(s) of {width}×{height} pixels will be used.{notes}"
 

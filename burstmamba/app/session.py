@@ -47,6 +47,8 @@ class Session:
     cancel: threading.Event = field(default_factory=threading.Event)
     result: Tensor | None = None
     restoration: Restoration | None = None
+    restored: int = 0
+    """The keyframe of the result."""
 
     def close(self) -> None:
         """Remove the visitor's files."""
@@ -99,6 +101,11 @@ class Session:
             items.append((self._thumbnail(i), line))
         return items
 
+    def left_out(self, index: int) -> str | None:
+        """Why the alignment could not use a loaded frame; None if it could."""
+        found = () if self.alignment is None else self.alignment.frames
+        return next((r.reason for r in found if self.order[r.index] == index and not r.kept), None)
+
     def _thumbnail(self, index: int) -> np.ndarray:
         step = max(1, max(self.burst.size) // (2 * THUMBNAIL))
         frame = self.burst.frames[index]
@@ -127,9 +134,10 @@ class Session:
         aligned = [self.order[report.index] for report in self.alignment.frames if report.kept]
         kept = [i for i, frame in enumerate(aligned) if i == 0 or frame not in self.dropped][:length]
         burst, maps = self.alignment.burst.select(kept), self.alignment.correspondence.select(kept)
-        self.restoration = Restoration(model, burst, correspondence=maps, progress=checked)
-        self.result = self.restoration.image()
-        return self.restoration
+        restoration = Restoration(model, burst, correspondence=maps, progress=checked)
+        # All at once: whoever cancels keeps the picture before, and what it is compared with.
+        self.result, self.restoration, self.restored = restoration.image(), restoration, self.keyframe
+        return restoration
 
     def single(self, model: nn.Module, progress: Progress | None = None) -> Tensor:
         """What the same network makes of the keyframe alone."""
@@ -148,4 +156,5 @@ class Session:
         camera = self.burst.camera
         if camera.linear:
             image = develop(image, camera, exposure=automatic_exposure(self.result, camera))
-        return str(save_image(self.folder / f"{name}.png", image, metadata=self.loaded.metadata, force=True))
+        metadata = self.loaded.every_metadata[self.restored]
+        return str(save_image(self.folder / f"{name}.png", image, metadata=metadata, force=True))

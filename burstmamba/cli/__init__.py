@@ -55,7 +55,7 @@ def main() -> None:
     try:
         build_app()()
     except InputError as error:  # a sentence for the user, not a traceback
-        Console(stderr=True, soft_wrap=True).print(f"error: {error}", markup=False, highlight=False)
+        Console(stderr=True, soft_wrap=True, emoji=False).print(f"error: {error}", markup=False, highlight=False)
         sys.exit(2)
     except (KeyboardInterrupt, SystemExit) as end:  # typer turns Ctrl-C into an exit with code 130
         if isinstance(end, SystemExit) and end.code != INTERRUPTED:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 if TYPE_CHECKING:
@@ -27,22 +28,28 @@ def align(
     """Align a burst and report motion, confidence and the frames that would be left out."""
     from burstmamba.correspondence import align_burst
     from burstmamba.correspondence import save_maps as write_maps
-    from burstmamba.correspondence.report import write_report
+    from burstmamba.correspondence.maps import check_maps_file
+    from burstmamba.correspondence.report import check_folder, write_report
     from burstmamba.files import read_burst
 
+    if save_maps is not None:
+        check_maps_file(save_maps)
+    if out is not None:
+        check_folder(out)
+
     shots = burst[0] if len(burst) == 1 else burst
-    chosen: int | str = int(keyframe) if keyframe.isdigit() else keyframe
-    messages = Console(stderr=True, soft_wrap=True)
+    chosen: int | str = int(keyframe) if keyframe.isdecimal() else keyframe
+    messages = Console(stderr=True, soft_wrap=True, emoji=False)
     with messages.status("reading"):
         loaded = read_burst(shots, keyframe=chosen, limit=limit)
     with messages.status(f"aligning {len(loaded.burst)} frames"):
         alignment = align_burst(loaded.burst, method, raft_weights=raft_weights)
-    console = Console(soft_wrap=True)
+    console = Console(soft_wrap=True, emoji=False)
     console.print(table(alignment))
     for note in (*loaded.notes, *alignment.notes):
         console.print(note, markup=False, highlight=False)
     if save_maps is not None:
-        write_maps(save_maps, alignment.maps_of_all_frames())
+        write_maps(save_maps, alignment.maps_of_all_frames(), loaded.burst.names)
         console.print(f"maps: {save_maps}", markup=False, highlight=False)
     if out is not None:
         write_report(alignment, out)
@@ -57,7 +64,7 @@ def table(alignment: Alignment) -> Table:
     rows.columns[0].overflow = "fold"
     for i, frame in enumerate(alignment.frames):
         rows.add_row(
-            frame.name,
+            escape(frame.name),
             "keyframe" if i == 0 else "kept" if frame.kept else "left out",
             f"{frame.confidence:.2f}",
             f"{frame.motion[0]:+.2f}",

@@ -93,8 +93,8 @@ def restore_one(shots: list[Path], output: Path | None, settings: JobSettings, *
     """One burst, with what was decided on the way."""
     from burstmamba.restoration.job import run_job
 
-    screen = Console(stderr=True, soft_wrap=True, highlight=False)
-    out = Console(stderr=as_json, soft_wrap=True, highlight=False)
+    screen = Console(stderr=True, soft_wrap=True, highlight=False, emoji=False)
+    out = Console(stderr=as_json, soft_wrap=True, highlight=False, emoji=False)
     columns = TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn()
     with Progress(*columns, console=screen, transient=True, disable=not screen.is_terminal) as bars:
         tasks: dict[str, TaskID] = {}
@@ -143,7 +143,7 @@ def restore_each(
     """Every burst of a folder; exit code 1 when some could not be restored."""
     from burstmamba.restoration.batch import plan_batch, run_batch
 
-    out = Console(stderr=as_json, soft_wrap=True, highlight=False)
+    out = Console(stderr=as_json, soft_wrap=True, highlight=False, emoji=False)
     items = plan_batch(folder, output, ending)
     if dry_run:
         for item in items:

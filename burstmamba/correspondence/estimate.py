@@ -268,9 +268,15 @@ def _write(
 def _given(burst: Burst, maps: str | Path | Correspondence) -> Estimate:
     """Maps of the caller, checked against the burst."""
     if not isinstance(maps, Correspondence):
-        from burstmamba.correspondence.maps import load_maps
+        from burstmamba.correspondence.maps import load_maps, mapped_frames
 
-        maps = load_maps(maps)
+        file, maps = maps, load_maps(maps)
+        names = mapped_frames(file)
+        if names != list(burst.names) and sorted(names) == sorted(burst.names):
+            raise InputError(
+                f"{Path(file).name} was made for these frames with {names[0]} as keyframe, or in another order; here "
+                f"{burst.names[0]} is the first. Estimate the maps again."
+            )
     expected = (1, len(burst), 2, *burst.size)
     if tuple(maps.to_frame.shape) != expected:
         raise InputError(

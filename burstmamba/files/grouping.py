@@ -41,9 +41,11 @@ def group_bursts(
         raise InputError(f"{root} is not a folder; expected a folder of bursts.")
     groups = _by_time_and_name(pictures_in(root), gap)
     left_out = None if without is None else Path(without).resolve()
-    for place, folders, _ in os.walk(root):
-        visible = (name for name in folders if not name.startswith(".") and Path(place, name).resolve() != left_out)
-        folders[:] = sorted(visible, key=natural_key)
+    seen = {root.resolve(), left_out}
+    for place, folders, _ in os.walk(root, followlinks=True):
+        visible = [name for name in sorted(folders, key=natural_key) if not name.startswith(".")]
+        folders[:] = [name for name in visible if Path(place, name).resolve() not in seen]
+        seen |= {Path(place, name).resolve() for name in folders}  # a link may lead back to where it is
         if Path(place) != root:
             groups.extend(_of_subfolder(Path(place), root))
     if not groups:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import os
 from collections import Counter
 from collections.abc import Callable
@@ -37,6 +38,8 @@ class LoadedBurst:
     """Of the keyframe, for the saved image."""
     notes: tuple[str, ...] = ()
     """Sentences for the user: frames left out, conversions, scaling."""
+    every_metadata: tuple[SourceMetadata, ...] = ()
+    """Of each frame of the burst."""
 
 
 def load_burst(shots: Shots, *, keyframe: int | str = "first", limit: int | None = None) -> Burst:
@@ -95,7 +98,10 @@ def read_burst(
         notes.extend(more)
     frames = stack.frames if len(kept) == len(stack.frames) else stack.frames[kept]
     burst = Burst(frames, stack.camera, tuple(stack.names[i] for i in kept))
-    return LoadedBurst(burst, stack.metadata[0], tuple(notes))
+    every = tuple(stack.metadata[i] for i in kept)
+    if len({metadata.icc_profile for metadata in every}) > 1:
+        notes.append(f"the frames' colour profiles differ; that of {burst.names[0]} is taken for all")
+    return LoadedBurst(burst, every[0], tuple(notes), every)
 
 
 def check_sizes(files: ShotFiles) -> None:
@@ -154,7 +160,8 @@ def _plan(
 def _position(keyframe: int | str, names: list[str]) -> int:
     if keyframe == "first":
         return 0
-    if isinstance(keyframe, int):
+    if not isinstance(keyframe, str):
+        keyframe = operator.index(keyframe)
         if not 0 <= keyframe < len(names):
             raise InputError(f"keyframe {keyframe} is out of range: the burst has frames 0 to {len(names) - 1}.")
         return keyframe

@@ -60,7 +60,7 @@ def clean_exif(exif: Image.Exif) -> bytes | None:
     for tag in KEPT_IN_IFD0:
         value = _writable(tag, exif.get(tag))
         if value is not None:
-            clean[tag] = value
+            clean[tag] = _as_stored(value)
     for directory in (EXIF_IFD, GPS_IFD):
         found = _directory(exif, directory)
         tags = {tag: _writable(tag, value) for tag, value in found.items() if tag not in DROPPED_IN_EXIF}
@@ -79,6 +79,9 @@ def exif_for_size(metadata: SourceMetadata | None, width: int, height: int) -> I
     if metadata is not None and metadata.exif:
         exif.load(metadata.exif)
     exif.endian = "<"
+    for tag in KEPT_IN_IFD0:
+        if tag in exif:
+            exif[tag] = _as_stored(exif[tag])
     exif[ORIENTATION] = 1
     details = dict(_directory(exif, EXIF_IFD))
     details.update({WIDTH: width, HEIGHT: height})
@@ -125,6 +128,16 @@ def _writable(tag: int, value: object) -> object | None:
     except Exception:  # whatever the encoder dislikes is one tag less, not a lost picture
         return None
     return value
+
+
+def _as_stored(value: object) -> object:
+    """Text with other letters than English ones as its bytes: Pillow reads them one by one, but writes only ASCII."""
+    if not isinstance(value, str) or value.isascii():
+        return value
+    try:
+        return value.encode("latin-1")
+    except UnicodeEncodeError:  # not read by Pillow
+        return value.encode()
 
 
 def _time(text: object, fraction: object) -> datetime | None:

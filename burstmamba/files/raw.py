@@ -114,7 +114,7 @@ def _opened(path: Path) -> Iterator[Any]:
     except ImportError:
         raise InputError(f"{path.name} is a RAW file, which needs rawpy: pip install rawpy.") from None
     try:
-        raw = rawpy.imread(str(path))
+        raw = rawpy.imread(str(path) if str(path).isprintable() else path.open("rb"))  # rawpy wants names in UTF-8
     except rawpy.LibRawError:
         raise InputError(f"{path.name} is not a RAW file that LibRaw reads; leave it out.") from None
     try:

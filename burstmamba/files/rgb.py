@@ -115,6 +115,7 @@ def _read(path: Path, magic: bytes, max_pixels: int) -> Frame:
         if metadata.bit_depth == 16:
             picture.verify()  # OpenCV would return what it has of a truncated file
             pixels, notes = _from_opencv(path)
+            notes += [GREY] if magic[25] == 4 else []  # grey with alpha, which OpenCV spreads
         else:
             pixels, notes, changed_profile = _from_pillow(picture, path.name)
             metadata = _without_profile(metadata) if changed_profile else metadata
@@ -196,7 +197,7 @@ def _pixels(picture: Image.Image) -> np.ndarray:
 
 def _from_cmyk(picture: Image.Image) -> Image.Image:
     profile = picture.info.get("icc_profile")
-    if profile:
+    if profile and profile[16:20] == b"CMYK":  # some programs leave the profile of what the picture was before
         return _to_srgb(picture, ImageCms.ImageCmsProfile(io.BytesIO(profile)))
     return picture.convert("RGB")
 
@@ -207,16 +208,22 @@ def _to_srgb(picture: Image.Image, profile) -> Image.Image:
     return converted
 
 
-def _from_opencv(path: Path) -> tuple[np.ndarray, list[str]]:
+def _from_opencv(path: Path, page: tifffile.TiffPage | None = None) -> tuple[np.ndarray, list[str]]:
     """(h, w, 3) uint8 or uint16 through OpenCV, which keeps 16 bits; orientation is left to the caller."""
     # Through memory, because OpenCV's own file access does not take every name on every system.
-    pixels = cv2.imdecode(np.fromfile(path, np.uint8), cv2.IMREAD_UNCHANGED)
+    content = np.fromfile(path, np.uint8)
+    if page is not None and 274 in page.tags:  # OpenCV would turn the picture itself
+        place = page.tags[274].valueoffset
+        content[place : place + 2] = np.frombuffer(np.array(1, f"{page.parent.byteorder}u2").tobytes(), np.uint8)
+    pixels = cv2.imdecode(content, cv2.IMREAD_UNCHANGED)
     if pixels is None:
         raise ValueError("the decoder gave up")
-    return _as_rgb(path.name, pixels[..., [2, 1, 0, 3][: pixels.shape[2]]] if pixels.ndim == 3 else pixels)
+    extra = tuple(page.extrasamples) if page is not None else ()
+    return _as_rgb(path.name, pixels[..., [2, 1, 0, 3][: pixels.shape[2]]] if pixels.ndim == 3 else pixels, extra)
 
 
-def _as_rgb(name: str, pixels: np.ndarray) -> tuple[np.ndarray, list[str]]:
+def _as_rgb(name: str, pixels: np.ndarray, extra: tuple[int, ...] = ()) -> tuple[np.ndarray, list[str]]:
+    """`extra`: what a TIFF says about the channels after its colours."""
     if pixels.dtype not in (np.uint8, np.uint16):
         raise InputError(f"{name} holds {pixels.dtype} samples; save it as 8 or 16 bit.")
     if pixels.ndim == 2 or pixels.shape[2] == 1:
@@ -225,11 +232,14 @@ def _as_rgb(name: str, pixels: np.ndarray) -> tuple[np.ndarray, list[str]]:
         return pixels, []
     if pixels.shape[2] != 4:
         raise InputError(f"{name} has {pixels.shape[2]} channels; grey, RGB and RGB with alpha are read.")
+    if extra and extra[0] == tifffile.EXTRASAMPLE.UNSPECIFIED:
+        return np.ascontiguousarray(pixels[..., :3]), ["a channel without a meaning dropped"]
     white = np.iinfo(pixels.dtype).max
     alpha = pixels[..., 3:].astype(np.float32) / white
     if alpha.min() == 1:
         return np.ascontiguousarray(pixels[..., :3]), ["opaque alpha dropped"]
-    laid = pixels[..., :3] * alpha + white * (1 - alpha)
+    colour = pixels[..., :3] * (1 if extra and extra[0] == tifffile.EXTRASAMPLE.ASSOCALPHA else alpha)
+    laid = (colour + white * (1 - alpha)).clip(0, white)
     return np.rint(laid).astype(pixels.dtype), ["transparency laid over white"]
 
 
@@ -253,7 +263,7 @@ def _read_tiff(path: Path, max_pixels: int) -> Frame:
             pixels, more, changed_profile = _from_pillow(picture, path.name)
         metadata = _without_profile(metadata) if changed_profile else metadata
         return _upright_frame(path, pixels, metadata, more, turned=True)
-    pixels, more = _decode_tiff(path)
+    pixels, more = _decode_tiff(path, page)
     if photometric == tifffile.PHOTOMETRIC.MINISWHITE:
         pixels = np.iinfo(pixels.dtype).max - pixels
     elif photometric not in PLAIN:
@@ -262,15 +272,15 @@ def _read_tiff(path: Path, max_pixels: int) -> Frame:
     return _upright_frame(path, pixels, metadata, [*notes, *more])
 
 
-def _decode_tiff(path: Path) -> tuple[np.ndarray, list[str]]:
+def _decode_tiff(path: Path, page: tifffile.TiffPage) -> tuple[np.ndarray, list[str]]:
     """Through tifffile, and through OpenCV for the compressions that tifffile leaves to a further package."""
     try:
         pixels = tifffile.imread(path, key=0)
     except (ValueError, KeyError, ImportError, RuntimeError):  # a compression that tifffile lacks
-        return _from_opencv(path)
+        return _from_opencv(path, page)
     if pixels.ndim == 3 and pixels.shape[0] in (3, 4) and pixels.shape[2] not in (3, 4):
         pixels = pixels.transpose(1, 2, 0)  # planes stored one after the other
-    return _as_rgb(path.name, pixels)
+    return _as_rgb(path.name, pixels, tuple(page.extrasamples))
 
 
 def _tiff_exif(path: Path) -> Image.Exif:

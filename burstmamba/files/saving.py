@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import math
 import os
+import struct
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -37,6 +38,8 @@ FORMATS = {
     ".dng": ("DNG", (16,), 2**32 - 1),
 }
 QUALITY = {"JPEG": 95, "WEBP": 92, "AVIF": 85}
+SRGB_PRIMARIES = (31270, 32900, 64000, 33000, 30000, 60000, 15000, 6000)
+"""x and y of white, red, green and blue, as a PNG's cHRM wants them."""
 
 
 def save_image(
@@ -47,6 +50,7 @@ def save_image(
     metadata: SourceMetadata | None = None,
     camera: Camera | None = None,
     quality: int | None = None,
+    linear: bool = False,
     force: bool = False,
 ) -> Path:
     """Write an image in the format of the name's ending; the file appears whole or not at all.
@@ -58,6 +62,7 @@ def save_image(
         metadata: of the source: its EXIF and colour profile are kept, with orientation 1 and the new size.
         camera: whose colours a .dng holds.
         quality: 1 to 100 for JPEG, WebP and AVIF; None takes 95, 92 and 85.
+        linear: whether the values are linear light with sRGB's primaries, which a PNG then says.
         force: replace an existing file.
 
     Returns:
@@ -73,9 +78,9 @@ def save_image(
         if kind in ("TIFF", "DNG"):
             _write_tiff(stream, image, bits, metadata, tags, compress=kind == "TIFF")
         elif kind == "PNG":
-            _write_png(stream, image, bits, metadata)
+            _write_png(stream, image, bits, metadata, linear=linear)
         else:
-            _write_pillow(stream, image, kind, metadata, quality or QUALITY[kind])
+            _write_pillow(stream, image, kind, metadata, QUALITY[kind] if quality is None else quality)
     return path
 
 
@@ -86,6 +91,12 @@ def check_output(path: str | os.PathLike[str], *, bits: int | None = None, force
         The path.
     """
     path = Path(path)
+    try:
+        os.stat(path)
+    except FileNotFoundError:  # as it should be
+        pass
+    except OSError as error:
+        raise not_written(path, error) from None
     if path.is_dir():
         raise InputError(f"{path} is a folder; name a file in it.")
     if path.suffix.lower() not in FORMATS:
@@ -159,7 +170,8 @@ def _exif(image: Tensor, metadata: SourceMetadata | None) -> bytes:
 
 
 def _model(metadata: SourceMetadata | None) -> str | None:
-    return exif_for_size(metadata, 0, 0).get(0x0110)
+    model = exif_for_size(metadata, 0, 0).get(0x0110)
+    return model.decode(errors="replace") if isinstance(model, bytes) else model
 
 
 def _write_tiff(
@@ -174,10 +186,12 @@ def _write_tiff(
     write_tiff(stream, strips, height, width, bits, {**kept, **tags}, compress=compress)
 
 
-def _write_png(stream: BinaryIO, image: Tensor, bits: int, metadata: SourceMetadata | None) -> None:
+def _write_png(stream: BinaryIO, image: Tensor, bits: int, metadata: SourceMetadata | None, *, linear: bool) -> None:
     height, width = image.shape[1:]
     icc = metadata.icc_profile if metadata else None
     colours = chunk(b"iCCP", b"ICC profile\0\0" + zlib.compress(icc)) if icc else chunk(b"sRGB", b"\0")
+    if linear:
+        colours = chunk(b"gAMA", struct.pack(">I", 100_000)) + chunk(b"cHRM", struct.pack(">8I", *SRGB_PRIMARIES))
     chunks = colours + chunk(b"eXIf", _exif(image, metadata)[6:])
 
     def band(rows: slice) -> Band:
@@ -207,7 +221,8 @@ def _write_pillow(stream: BinaryIO, image: Tensor, kind: str, metadata: SourceMe
 @contextmanager
 def _written_whole(path: Path) -> Iterator[BinaryIO]:
     """A stream into a temporary neighbour that takes the name only when everything is on the disk."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
+    mark = zlib.crc32(path.name.encode(errors="surrogateescape"))  # the name itself may be as long as names can be
+    temporary = path.with_name(f".burstmamba-{os.getpid()}-{mark:08x}.part")
     try:
         with temporary.open("wb") as stream:
             yield stream

@@ -125,6 +125,12 @@ def find_shots(shots: Shots, max_pixels: int = MAX_PIXELS, headerless: Headerles
 
 
 def _expand(path: Path, notes: list[str]) -> list[Path]:
+    try:
+        os.stat(path)
+    except (FileNotFoundError, NotADirectoryError):  # said below
+        pass
+    except OSError as error:
+        raise InputError(f"{path} cannot be read ({error.strerror}).") from None
     if path.is_dir():
         return _from_folder(path, notes)
     if not path.exists() and glob.has_magic(str(path)):

@@ -10,22 +10,26 @@ import torch
 from PIL import Image, ImageDraw, ImageFont
 from torch import Tensor
 
-from burstmamba.files import save_image
+from burstmamba.files import SourceMetadata, save_image
 
 WIDTH, TALLEST, GAP, INSETS, DETAIL = 760, 1140, 12, 3, 122
 """Largest overview, space between pictures, number of insets, and the side of a detail in result pixels."""
 COLOURS = ((255, 196, 0), (0, 200, 255), (255, 96, 160))
 
 
-def save_comparison(path: str | Path, before: Tensor, after: Tensor, *, force: bool = False) -> None:
+def save_comparison(
+    path: str | Path, before: Tensor, after: Tensor, *, icc_profile: bytes | None = None, force: bool = False
+) -> None:
     """Write the picture.
 
     Args:
         before: (3, h, w) in [0, 1]: the keyframe.
         after: (3, s·h, s·w) in [0, 1]: the result.
+        icc_profile: what the values of both are meant in; None is sRGB.
+        force: replace an existing file.
     """
     picture = torch.from_numpy(compare(before, after)).permute(2, 0, 1).float() / 255
-    save_image(path, picture, force=force)
+    save_image(path, picture, metadata=SourceMetadata(icc_profile=icc_profile), force=force)
 
 
 def compare(before: Tensor, after: Tensor) -> np.ndarray:

@@ -11,6 +11,7 @@ from math import hypot
 from pathlib import Path
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from burstmamba.burst import Burst, Camera
@@ -20,7 +21,7 @@ from burstmamba.errors import InputError
 from burstmamba.files import SourceMetadata, check_output, read_burst, save_image
 from burstmamba.files.develop import automatic_exposure, develop
 from burstmamba.files.saving import check_size
-from burstmamba.files.shots import Shots
+from burstmamba.files.shots import Shots, find_shots
 from burstmamba.kernels.selective_scan import select_backend
 from burstmamba.memory import keep_freed_memory
 from burstmamba.model.burstmamba import BurstMamba
@@ -125,6 +126,7 @@ def run_job(
     keep_freed_memory()
     if output is not None:
         check_outputs(Path(output), settings)
+        keep_frames(shots, [Path(output), *([Path(settings.compare)] if settings.compare else [])])
     dry_run = dry_run or output is None
     report = JobReport(output="" if dry_run else str(output), ensemble=settings.ensemble)
     tell = progress or (lambda stage, done, total: None)
@@ -148,10 +150,13 @@ def run_job(
         report.take(restoration)
         report.seconds["collect"] = time.perf_counter() - start - report.seconds["network"]
         before = restoration.keyframe() if settings.compare else None
+        exposure = None
+        if camera.linear and settings.crop:  # a part is developed as bright as it is in the whole
+            exposure = automatic_exposure(F.avg_pool2d(restoration.keyframe(whole=True), 4, ceil_mode=True), camera)
         del restoration  # frames and maps are no longer needed, the file's encoder may need the memory
         start = time.perf_counter()
         tell("save", 0, 1)
-        write(canvas.image, before, Path(output), camera, metadata, settings, report)
+        write(canvas.image, before, Path(output), camera, metadata, settings, report, exposure)
         report.seconds["save"] = time.perf_counter() - start
         tell("save", 1, 1)
     report.peak_memory_mb = peak_memory() >> 20
@@ -173,6 +178,15 @@ def check_outputs(output: Path, settings: JobSettings) -> None:
             raise InputError("a DNG holds RAW colours and a comparison is developed; name it .png or .jpg.")
         if Path(settings.compare).resolve() == output.resolve():
             raise InputError(f"{output} cannot be the picture and the comparison; give them two names.")
+
+
+def keep_frames(shots: Shots, outputs: list[Path]) -> None:
+    """Refuse to replace one of the burst's own files."""
+    existing = [path for path in outputs if path.exists()]
+    for frame in find_shots(shots).paths if existing else ():
+        for path in existing:
+            if path.samefile(frame):
+                raise InputError(f"{path} is one of the frames; choose another name for the picture.")
 
 
 def check_colours(output: Path, camera: Camera, settings: JobSettings) -> None:
@@ -279,20 +293,26 @@ def write(
     metadata: SourceMetadata,
     settings: JobSettings,
     report: JobReport,
+    exposure: float | None = None,
 ) -> None:
-    """Develop a RAW result, save the picture, and the comparison when asked for; `image` is written to."""
+    """Develop a RAW result, save the picture, and the comparison when asked for; `image` is written to.
+
+    Without an `exposure` in stops it is found in the picture.
+    """
     shown, dng = image, output.suffix.lower() == ".dng"
     if camera.linear:
+        exposure = automatic_exposure(image, camera) if exposure is None else exposure
         if before is not None:
-            exposure = automatic_exposure(image, camera)
             before = develop(before, camera, exposure=exposure)
             if dng or settings.linear:  # pictures are compared developed all the same
                 shown = develop(image, camera, exposure=exposure)
         if not dng:
-            develop(image, camera, look="linear" if settings.linear else "neutral", out=image)
-    save_image(output, image, bits=settings.bits, metadata=metadata, camera=camera, force=settings.force)
+            look, stops = ("linear", None) if settings.linear else ("neutral", exposure)
+            develop(image, camera, look=look, exposure=stops, out=image)
+    options = {"bits": settings.bits, "metadata": metadata, "camera": camera, "force": settings.force}
+    save_image(output, image, linear=settings.linear, **options)
     if before is not None and settings.compare is not None:
-        save_comparison(settings.compare, before, shown, force=settings.force)
+        save_comparison(settings.compare, before, shown, icc_profile=metadata.icc_profile, force=settings.force)
         report.compare = settings.compare
 
 

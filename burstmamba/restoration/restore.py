@@ -122,8 +122,8 @@ class Restoration:
         """(height, width) of the result."""
         return self.crop.height * self.config.scale, self.crop.width * self.config.scale
 
-    def keyframe(self) -> Tensor:
-        """(3, h, w) float32: the crop of the keyframe as it came, a mosaic demosaicked simply."""
+    def keyframe(self, *, whole: bool = False) -> Tensor:
+        """(3, h, w) float32: the keyframe as it came, a mosaic demosaicked simply; its crop unless `whole`."""
         frame, crop = self.burst.frames[0].float().cpu(), self.crop
         if self.mirror:
             from burstmamba.files.mosaic import mosaic_to_rgb
@@ -132,7 +132,7 @@ class Restoration:
             h, w = (2 * -(-side // 2) + 2 for side in self.burst.size)
             even = cut(frame, -red[0], -red[1], h, w, mirror=True)
             frame = mosaic_to_rgb(even)[:, red[0] :, red[1] :]
-        return cut(frame, crop.top, crop.left, crop.height, crop.width)
+        return frame if whole else cut(frame, crop.top, crop.left, crop.height, crop.width)
 
     def image(self) -> Tensor:
         """(3, s·h, s·w) float32 in [0, 1]."""

@@ -1,5 +1,6 @@
 """A visitor's burst without the page around it."""
 
+import shutil
 import zipfile
 from pathlib import Path
 
@@ -134,3 +135,44 @@ def test_the_page_knows_its_models_and_has_one_queue():
     computing = [function for function in page.fns.values() if function.queue]
     assert len(computing) > 5 and {function.concurrency_id for function in computing} == {"work"}
     assert {function.concurrency_limit for function in computing} == {1}
+
+
+def test_the_file_tells_of_its_own_keyframe(session, tmp_path):
+    frames = []
+    for number, path in enumerate(EXAMPLE[:3]):
+        exif = Image.Exif()
+        exif[0x010E] = f"frame {number}"
+        frames.append(str(tmp_path / f"{number}.png"))
+        Image.open(path).save(frames[-1], exif=exif)
+    session.upload(frames, UploadLimits(), limit=30)
+    session.keyframe = 2
+    session.restore(Counting(), "identity", 14)
+    session.keyframe = 1  # chosen, not yet restored
+    with Image.open(session.picture("result", session.result)) as picture:
+        assert picture.getexif()[0x010E] == "frame 2"
+
+
+def test_a_cancelled_run_leaves_result_and_comparison_together(session):
+    session.upload(EXAMPLE[:2], UploadLimits(), limit=30)
+    session.restore(Counting(), "identity", 14)
+    before = session.interpolated()
+    session.keyframe = 1
+    session.align("identity")
+    with pytest.raises(Cancelled):
+        session.restore(Counting(), "identity", 14, progress=lambda *step: session.cancel.set())
+    assert torch.equal(session.interpolated(), before)
+
+
+def test_frames_that_cannot_be_used_are_not_switched(session, tmp_path):
+    from burstmamba.app.page import Page, found
+
+    noise = np.random.default_rng(0).integers(0, 256, (120, 160, 3), dtype=np.uint8)
+    Image.fromarray(noise).save(tmp_path / "99.png")
+    frames = [shutil.copy(path, tmp_path) for path in EXAMPLE[:3]]
+    session.upload([*frames, str(tmp_path / "99.png")], UploadLimits(), limit=30)
+    session.align("homography")
+    assert found(session).startswith("3 of 4 frame(s)")
+    session.selected = 3
+    _, status = Page(["light"], "cpu", UploadLimits()).toggle(session)
+    assert status.startswith("99.png is not used: ") and not session.dropped
+    assert found(session).startswith("3 of 4 frame(s)")

@@ -9,7 +9,10 @@ import numpy as np
 import pytest
 import tifffile
 from PIL import Image
-from restore_runs import command, scene, write_burst
+from restore_runs import command, scene, tiny_checkpoint, write_burst
+
+from burstmamba.errors import InputError
+from burstmamba.files.shots import find_shots
 
 pytestmark = pytest.mark.slow
 
@@ -118,3 +121,26 @@ def test_unusual_files_become_pictures(tiny, tmp_path, name):
     assert said in done.stdout and f"wrote {output}\n" in done.stdout and done.stderr == ""
     assert Image.open(output).size == size
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted([name, output.name])
+
+
+def test_a_frame_is_never_replaced(tmp_path):
+    frames = write_burst(tmp_path / "shots")
+    before = (frames / "shot 0.png").read_bytes()
+    model = tiny_checkpoint(tmp_path / "tiny.safetensors")
+    for options in (("-o", frames / "shot 0.png"), ("-o", tmp_path / "a.png", "--compare", frames / "shot 0.png")):
+        result = command("restore", frames, *options, "--force", "--model", model)
+        assert result.returncode == 2 and "is one of the frames; choose another name" in result.stderr
+    assert (frames / "shot 0.png").read_bytes() == before
+
+
+def test_a_folder_one_may_not_enter(tmp_path, monkeypatch):
+    closed = tmp_path / "closed"
+    closed.mkdir()
+    write_burst(closed / "shots")
+
+    def refuse(path, *more, **options):
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr("burstmamba.files.shots.os.stat", refuse)
+    with pytest.raises(InputError, match="cannot be read .Permission denied"):
+        find_shots(closed / "shots")

@@ -92,3 +92,27 @@ def test_without_a_raw_model(shipped, restore, tmp_path, capsys):
         "--model FILE.safetensors, or develop them to 16-bit TIFF first."
     )
     assert not (tmp_path / "out.png").exists()
+
+
+def test_a_part_is_as_bright_as_in_the_whole(shipped, restore, tmp_path):
+    frames = EXAMPLES / "dogs-raw"
+    shots = sorted(frames.glob("*.dng"))[:1]
+    assert restore(*shots, "-o", tmp_path / "whole.png", "--scale", "1") == 0
+    assert restore(*shots, "-o", tmp_path / "part.png", "--scale", "1", "--crop", "20,32,32,28") == 0
+    whole, part = (np.asarray(Image.open(tmp_path / f"{name}.png")).astype(float) for name in ("whole", "part"))
+    assert np.abs(whole[32:60, 20:52] - part).mean() < 6
+
+
+def test_linear_pictures_say_so(shipped, restore, tmp_path):
+    frames = write_dng_burst(tmp_path / "shots", "RGGB", count=2)
+    assert restore(frames, "-o", tmp_path / "linear.png", "--linear", "--bits", "16") == 0
+    with Image.open(tmp_path / "linear.png") as picture:
+        assert picture.info["gamma"] == 1.0
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="names that are not UTF-8")
+def test_a_raw_file_whose_name_is_not_utf8(shipped, restore, tmp_path):
+    frames = write_dng_burst(tmp_path / "shots", "RGGB", count=2)
+    odd = frames / "odd\udcff.dng"
+    sorted(frames.glob("*.dng"))[0].rename(odd)
+    assert restore(odd, "-o", tmp_path / "out.png") == 0

@@ -200,3 +200,32 @@ def test_command_errors(tmp_path):
     assert done.returncode == 2
     assert done.stderr.strip().splitlines()[-1].startswith("error: unknown correspondence method 'magic'")
     assert "Traceback" not in done.stderr
+
+
+def test_maps_of_another_keyframe_are_refused(tmp_path, still_scene):
+    burst, path = still_scene.burst, tmp_path / "maps.safetensors"
+    named = Burst(burst.frames, burst.camera, tuple(f"{i}.png" for i in range(len(burst))))
+    save_maps(path, Correspondence(still_scene.to_frame[None], still_scene.to_keyframe[None]), named.names)
+    assert estimate_correspondence(named, path).to_frame.shape[1] == len(burst)
+    with pytest.raises(InputError, match=r"with 0.png as keyframe, or in another order; here 1.png is the first"):
+        estimate_correspondence(named.select([1, 0, *range(2, len(burst))]), path)
+
+
+def test_places_that_cannot_be_written_are_said_first(tmp_path):
+    """Before anything is read: the burst does not even exist."""
+    (tmp_path / "file").write_text("")
+    for options, sentence in (
+        (("--save-maps", str(tmp_path / "none/maps.safetensors")), "none does not exist or cannot be written to"),
+        (("-o", str(tmp_path / "file")), "file cannot be made a folder"),
+    ):
+        result = run(str(tmp_path / "burst"), *options)
+        assert result.returncode == 2 and sentence in result.stderr and "Traceback" not in result.stderr
+
+
+def test_the_table_shows_names_as_they_are(tmp_path):
+    for name, seed in (("a [draft].png", 0), ("b :smile:.png", 1)):
+        picture = np.random.default_rng(seed).integers(0, 256, (24, 32, 3), dtype=np.uint8)
+        Image.fromarray(picture).save(tmp_path / name)
+    shown = run(str(tmp_path), "--method", "identity", "--keyframe", "0").stdout
+    assert "a [draft].png" in shown and "b :smile:.png" in shown
+    assert "Traceback" not in run(str(tmp_path), "--keyframe", "²").stderr

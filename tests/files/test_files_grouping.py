@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 from PIL import Image
 
@@ -97,3 +99,14 @@ def test_errors(tmp_path):
         group_bursts(tmp_path)
     with pytest.raises(InputError, match="is not a folder; expected a folder of bursts"):
         group_bursts(tmp_path / "nowhere")
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="links need rights there")
+def test_links_to_folders_are_followed_once(tmp_path, photo):
+    for name in ("away/0.png", "away/1.png", "bursts/own/0.png"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(photo()).save(tmp_path / name)
+    (tmp_path / "bursts/linked").symlink_to(tmp_path / "away")
+    (tmp_path / "bursts/own/back").symlink_to(tmp_path / "bursts")
+    groups = group_bursts(tmp_path / "bursts")
+    assert [(group.name, len(group.paths)) for group in groups] == [("linked", 2), ("own", 1)]

@@ -9,7 +9,7 @@ import cv2
 import numpy as np
 import pytest
 import torch
-from PIL import Image
+from PIL import Image, ImageCms
 
 import burstmamba.files.loading as loading
 from burstmamba.errors import InputError
@@ -230,3 +230,24 @@ def test_real_bursts(shared_data, name, count):
     burst = load_burst(shared_data / "bursts" / name)
     assert len(burst) == count and burst.camera.cfa is None
     assert 0.05 < float(burst.frames.mean()) < 0.95
+
+
+def test_numbers_of_numpy_name_a_keyframe(tmp_path, photo):
+    for i in range(2):
+        Image.fromarray(photo(seed=i)).save(tmp_path / f"{i}.png")
+    assert load_burst(tmp_path, keyframe=np.int64(1)).names[0] == "1.png"
+
+
+def test_every_frame_keeps_its_metadata(tmp_path, photo):
+    profile = ImageCms.ImageCmsProfile(ImageCms.createProfile("sRGB")).tobytes()
+    Image.fromarray(photo(seed=0)).save(tmp_path / "0.png")
+    Image.fromarray(photo(seed=1)).save(tmp_path / "1.png", icc_profile=profile)
+    loaded = read_burst(tmp_path, keyframe=1)
+    assert [metadata.icc_profile for metadata in loaded.every_metadata] == [profile, None]
+    assert loaded.metadata is loaded.every_metadata[0]
+    assert "the frames' colour profiles differ; that of 1.png is taken for all" in loaded.notes
+
+
+def test_names_that_no_file_can_have(tmp_path):
+    with pytest.raises(InputError, match="cannot be read .File name too long"):
+        read_burst(tmp_path / ("a" * 300 + ".png"))

@@ -286,3 +286,55 @@ def test_damaged_files_never_raise_anything_else(tmp_path, photo, name):
             load_burst(path)
         except InputError as error:  # refusing is allowed, in a sentence
             assert name in str(error)
+
+
+@pytest.mark.parametrize("bits", [8, 16])
+@pytest.mark.parametrize("orientation", [1, 2, 3, 4, 5, 6, 7, 8])
+def test_a_compressed_tiff_is_turned_once(tmp_path, photo, bits, orientation):
+    """tifffile leaves LZW to another package; OpenCV, which decodes it, turns pictures itself."""
+    picture = photo() if bits == 8 else sixteen_bits(photo())
+    plain, lzw = tmp_path / "plain.tif", tmp_path / "lzw.tif"
+    tag = [(274, "H", 1, orientation, True)]
+    tifffile.imwrite(plain, picture, photometric="rgb", extratags=tag, metadata=None)
+    assert cv2.imwrite(str(lzw), picture[..., ::-1])  # LZW
+    with tifffile.TiffFile(lzw) as file:
+        place = file.pages.first.tags[284].offset  # how planes lie, which need not be said
+    with lzw.open("r+b") as stream:
+        stream.seek(place)
+        stream.write(struct.pack("<HHIHH", 274, 3, 1, orientation, 0))
+    expected, frame = read_rgb(plain), read_rgb(lzw)
+    np.testing.assert_array_equal(frame.pixels, expected.pixels)
+    assert peek_rgb(lzw)[0] == frame.size == ((32, 24) if orientation >= 5 else (24, 32))
+
+
+@pytest.mark.parametrize("kind", ["unspecified", "assocalpha", "unassalpha"])
+def test_what_a_tiff_says_of_its_fourth_channel(tmp_path, photo, kind):
+    picture, alpha = photo().astype(np.float32), np.full((24, 32, 1), 128, np.uint8)
+    share = 128 / 255
+    stored = picture * share if kind == "assocalpha" else picture
+    samples = np.concatenate((np.rint(stored).astype(np.uint8), alpha), axis=2)
+    tifffile.imwrite(tmp_path / "a.tif", samples, photometric="rgb", extrasamples=[kind])
+    expected = picture if kind == "unspecified" else picture * share + 255 * (1 - share)
+    frame = read_rgb(tmp_path / "a.tif")
+    assert np.abs(frame.pixels - expected).max() <= 1.5
+    assert len(frame.notes) == 1
+
+
+def test_a_grey_profile_does_not_stay_with_rgb(tmp_path, photo):
+    picture = sixteen_bits(photo())[..., :1]
+    rows = np.concatenate((picture, np.full_like(picture, 65535)), axis=2).astype(">u2")
+    data = b"".join(b"\0" + row.tobytes() for row in rows)
+    header = chunk(b"IHDR", struct.pack(">IIBBBBB", 32, 24, 16, 4, 0, 0, 0))
+    profile = chunk(b"iCCP", b"grey\0\0" + zlib.compress(b"\0" * 16 + b"GRAY" + b"\0" * 108))
+    body = chunk(b"IDAT", zlib.compress(data)) + chunk(b"IEND", b"")
+    (tmp_path / "a.png").write_bytes(b"\x89PNG\r\n\x1a\n" + header + profile + body)
+    frame = read_rgb(tmp_path / "a.png")
+    assert frame.metadata.icc_profile is None and "grey turned into RGB" in frame.notes
+    np.testing.assert_array_equal(frame.pixels[..., 1], picture[..., 0])
+
+
+def test_cmyk_with_the_profile_of_something_else(tmp_path, photo):
+    rgb = ImageCms.ImageCmsProfile(ImageCms.createProfile("sRGB")).tobytes()
+    Image.fromarray(photo()).convert("CMYK").save(tmp_path / "a.jpg", quality=98, icc_profile=rgb)
+    frame = read_rgb(tmp_path / "a.jpg")
+    assert frame.metadata.icc_profile is None and np.abs(frame.pixels.astype(int) - photo()).mean() < 12

@@ -270,3 +270,38 @@ def test_interrupt_leaves_nothing(tmp_path, image, monkeypatch):
     with pytest.raises(KeyboardInterrupt):
         save_image(tmp_path / "a.png", image)
     assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize("ending", ["png", "tif", "jpg"])
+def test_names_with_other_letters_survive(tmp_path, image, ending):
+    exif = Image.Exif()
+    exif[0x013B], exif[0x8298] = "Jörg".encode(), "© Jörg Müller".encode()
+    Image.new("RGB", (8, 8)).save(tmp_path / "in.jpg", exif=exif)
+    metadata = read_burst(tmp_path / "in.jpg").metadata
+    save_image(tmp_path / f"out.{ending}", image, metadata=metadata)
+    with Image.open(tmp_path / f"out.{ending}") as picture:
+        kept = picture.getexif()
+        assert kept[0x013B].encode("latin-1").decode() == "Jörg"
+        assert kept[0x8298].encode("latin-1").decode() == "© Jörg Müller"
+
+
+def test_linear_light_is_not_called_srgb(tmp_path, image):
+    save_image(tmp_path / "linear.png", image, bits=16, linear=True)
+    save_image(tmp_path / "encoded.png", image, bits=16)
+    with Image.open(tmp_path / "linear.png") as linear, Image.open(tmp_path / "encoded.png") as encoded:
+        assert linear.info["gamma"] == 1.0 and "srgb" not in linear.info
+        assert linear.info["chromaticity"] == (0.3127, 0.329, 0.64, 0.33, 0.3, 0.6, 0.15, 0.06)
+        assert encoded.info["srgb"] == 0
+
+
+def test_the_longest_names(tmp_path, image):
+    longest = "a" * 251 + ".png"
+    assert save_image(tmp_path / longest, image).exists()
+    assert [path.name for path in tmp_path.iterdir()] == [longest]
+    with pytest.raises(InputError, match="could not be written: File name too long"):
+        save_image(tmp_path / ("a" * 300 + ".png"), image)
+
+
+def test_no_quality_is_no_quality(tmp_path, image):
+    with pytest.raises(InputError, match="quality must be between 1 and 100, got 0"):
+        save_image(tmp_path / "a.jpg", image, quality=0)

@@ -2,8 +2,9 @@
 
 import numpy as np
 import torch
+from PIL import Image, ImageCms
 
-from burstmamba.restoration.comparison import GAP, WIDTH, compare, find_details
+from burstmamba.restoration.comparison import GAP, WIDTH, compare, find_details, save_comparison
 
 
 def test_details_are_where_the_structure_is_and_apart():
@@ -31,3 +32,10 @@ def test_before_and_after_stand_side_by_side():
 def test_small_and_narrow_pictures():
     for h, w in ((1, 1), (2, 300), (300, 2)):
         assert compare(torch.rand(3, h, w), torch.rand(3, 4 * h, 4 * w)).ndim == 3
+
+
+def test_a_colour_profile_stays(tmp_path):
+    profile = ImageCms.ImageCmsProfile(ImageCms.createProfile("sRGB")).tobytes()
+    save_comparison(tmp_path / "a.png", torch.rand(3, 8, 8), torch.rand(3, 32, 32), icc_profile=profile)
+    with Image.open(tmp_path / "a.png") as picture:
+        assert picture.info["icc_profile"] == profile
