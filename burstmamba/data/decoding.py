@@ -42,12 +42,23 @@ def read_pixels(path: Path | str) -> np.ndarray:
     """(h, w, 3) uint8 sRGB, upright."""
     from PIL import Image, ImageOps
 
-    with Image.open(path) as image:
-        if image.mode.startswith("I;16") or image.mode in ("I", "F"):  # 16-bit grey: PIL would clip it at 255
-            grey = np.asarray(image, dtype=np.float32)
-            values = np.clip(grey / 257.0 + 0.5, 0, 255).astype(np.uint8)
-            return np.repeat(values[..., None], 3, axis=-1)
-        return np.array(ImageOps.exif_transpose(image).convert("RGB"))
+    try:
+        with Image.open(path) as image:
+            if image.mode.startswith("I;16") or image.mode in ("I", "F"):  # PIL would clip it at 255
+                return _deep_grey(np.asarray(image, dtype=np.float32), white=1.0 if image.mode == "F" else 65535.0)
+            return np.array(ImageOps.exif_transpose(image).convert("RGB"))
+    except Image.DecompressionBombError as error:
+        raise ValueError("it has more pixels than Pillow decodes, 179 million; make it smaller") from error
+
+
+def _deep_grey(grey: np.ndarray, white: float) -> np.ndarray:
+    """(h, w, 3) uint8 of 16-bit or float grey; floats are not clipped, because beyond 1 nobody knows their white."""
+    if white == 1.0:
+        if not (grey.min() >= 0 and grey.max() <= 1):
+            raise ValueError("its float samples are not in [0, 1]")
+        grey = 65535 * grey
+    values = np.clip(grey / 257.0 + 0.5, 0, 255).astype(np.uint8)
+    return np.repeat(values[..., None], 3, axis=-1)
 
 
 def block_detail(pixels: np.ndarray) -> np.ndarray:

@@ -62,12 +62,18 @@ class ModelConfig:
         for name, allowed in choices.items():
             if getattr(self, name) not in allowed:
                 raise InputError(f"{name} must be one of {', '.join(map(str, allowed))}, got {getattr(self, name)!r}.")
+        if self.out_channels != 3:
+            raise InputError(f"out_channels must be 3, for red, green and blue, got {self.out_channels}.")
         if self.masked_mosaic and self.in_channels != 1:
             raise InputError("masked_mosaic needs in_channels = 1.")
         if not self.blocks or min(self.blocks) < 1:
             raise InputError(f"blocks must name at least one block for each stage, got {self.blocks}.")
-        if min(self.channels, self.state, self.burst_state, self.psi_channels) < 1 or self.head_channels < 0:
+        if min(self.channels, self.state, self.burst_state, self.psi_channels) < 1:
             raise InputError("channel and state counts must be at least 1.")
+        if min(self.head_channels, self.burst_channels) < 0:
+            raise InputError("head_channels and burst_channels must be at least 0.")
+        if not 0 <= self.drop_path < 1:
+            raise InputError(f"drop_path must be in [0, 1), got {self.drop_path}.")
         if not 0 <= self.reach < float("inf"):
             raise InputError(f"reach must be 0 or a number of tokens, got {self.reach}.")
 

@@ -9,6 +9,10 @@ from burstmamba.errors import InputError
 
 SCALE = 4
 """HR pixels in one LR pixel, in each direction."""
+LOGARITHMIC = ("shift", "shot", "read_ratio", "object_radius", "object_speed", "map_error")
+"""Pairs between which is drawn log-uniformly."""
+SIGNED = ("sharpening", "object_leak")
+"""Pairs that may be negative."""
 
 
 @dataclass(frozen=True)
@@ -103,6 +107,8 @@ class SynthesisConfig:
             raise InputError(f"maps must be exact or estimated, got {self.maps!r}.")
         if self.frames < 1:
             raise InputError(f"a burst needs at least one frame, got frames={self.frames}.")
+        for name in (*LOGARITHMIC, *SIGNED, "lens_blur", "jpeg_quality"):
+            _check_range(name, *getattr(self, name))
 
     @property
     def centres(self) -> str:
@@ -147,6 +153,20 @@ class SynthesisConfig:
             changing_light=0.0,
             wrong_map=0.0,
         )
+
+
+def _check_range(name: str, low: float, high: float) -> None:
+    """Refuse what cannot be drawn from."""
+    if not low <= high:
+        raise InputError(f"{name} is a pair (lowest, highest), got ({low:g}, {high:g}); exchange them.")
+    if low < 0 and name not in SIGNED:
+        raise InputError(f"{name} must be at least 0, got ({low:g}, {high:g}).")
+    if low == 0 < high and name in LOGARITHMIC:
+        raise InputError(
+            f"{name} is drawn log-uniformly, got (0, {high:g}); begin above 0, or set both to 0 to be without it."
+        )
+    if high == 0 and name == "object_radius":
+        raise InputError("object_radius must be more than 0; moving_object=0 leaves objects out.")
 
 
 PIPELINES = ("handheld-rgb", "handheld-raw", "synburst")

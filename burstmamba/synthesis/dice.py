@@ -30,8 +30,10 @@ class Dice:
         return draw.to(self.device, non_blocking=True)
 
     def log_uniform(self, *shape: int, low: float, high: float, power: float = 1.0) -> Tensor:
-        """Log-uniform in [low, high]; `power` > 1 crowds the draws towards `low`."""
+        """Log-uniform in [low, high], or 0 where both are; `power` > 1 crowds the draws towards `low`."""
         draw = self.uniform(*shape)
+        if low == high == 0:
+            return draw.zero_()
         draw = draw if power == 1.0 else draw.pow_(power)
         return draw.mul_(math.log(high / low)).exp_().mul_(low)
 

@@ -12,11 +12,14 @@ from burstmamba.synthesis.config import SCALE, SynthesisConfig
 from burstmamba.synthesis.constant import constant
 from burstmamba.synthesis.dice import Dice
 
+SHARPEST = 1e-3
+"""Sigma of a perfect lens in HR pixels: all light falls on one of them."""
+
 
 def lens_kernels(dice: Dice, batch: int, config: SynthesisConfig) -> Tensor:
     """Anisotropic Gaussian point spread functions, (b, k, k) with sum 1, in HR pixels."""
     radius = math.ceil(3 * config.lens_blur[1] * math.sqrt(config.anisotropy))
-    sigma = dice.uniform(batch, low=config.lens_blur[0], high=config.lens_blur[1])
+    sigma = dice.uniform(batch, low=config.lens_blur[0], high=config.lens_blur[1]).clamp_(min=SHARPEST)
     stretch = dice.uniform(batch, low=1.0, high=config.anisotropy).sqrt()
     angle = dice.uniform(batch, high=math.pi)
     return gaussian_kernels(sigma * stretch, sigma / stretch, angle, radius)

@@ -33,7 +33,8 @@ def draw_curves(runs: list[Path], path: Path, *, over: str = "steps") -> None:
         lines = last_of_each_step(read_logbook(run))
         if not any(line["kind"] in ("train", "validation") for line in lines):
             raise InputError(f"{run} has trained nothing yet; wait for its first steps, or leave it out.")
-        colour, name = f"C{index % 10}", run.name if run.is_dir() else run.parent.name
+        folder = run if run.is_dir() else run.parent
+        colour, name = f"C{index % 10}", folder.name or folder.resolve().name  # "." has no name of its own
         x, loss = _series(lines, "train", "loss", over)
         losses.plot(x, loss, color=colour, alpha=0.25)
         losses.plot(x, smooth(loss), color=colour, label=name)

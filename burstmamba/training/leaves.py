@@ -66,11 +66,21 @@ def _leaf(x: np.ndarray, y: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     return surface
 
 
-def write_leaves(folder: Path, count: int, size: int, seed: int) -> Path:
-    """Write `count` pictures as PNG into `folder`, unless they are there; returns the folder."""
+def _side(path: Path) -> int:
+    """Side of a picture in pixels; 0 when there is none that can be read."""
+    picture = cv2.imread(str(path)) if path.exists() else None
+    return 0 if picture is None else picture.shape[0]
+
+
+def write_leaves(folder: Path, count: int, size: int, seed: int, *, least: int = 0) -> Path:
+    """Write `count` pictures as PNG into `folder`, unless they are there and their side is `least` or more.
+
+    Returns:
+        The folder.
+    """
     for number in range(count):
         path = folder / f"leaves-{number:02d}.png"
-        if not path.exists():
+        if _side(path) < max(least, 1):
             picture = draw_leaves(size, np.random.default_rng((seed, number)))
             write_atomically(path, cv2.imencode(".png", picture[..., ::-1])[1].tobytes())
     return folder

@@ -13,14 +13,15 @@ from typing import TypeVar
 
 import torch
 
-from burstmamba.data.datasets import open_dataset
+from burstmamba.data.datasets import BurstDataset, open_dataset
 from burstmamba.data.openburst_photographs import PHOTOGRAPHS, digest
 from burstmamba.data.photographs import Album, PhotographBank, find_photographs
 from burstmamba.data.sample import Sample
 from burstmamba.device import pick_device
 from burstmamba.errors import InputError
 from burstmamba.memory import keep_freed_memory
-from burstmamba.synthesis import synthesize_burst
+from burstmamba.model.config import ModelConfig
+from burstmamba.synthesis import SCALE, synthesize_burst
 from burstmamba.training.chance import seed_of
 from burstmamba.training.leaves import write_leaves
 from burstmamba.training.processes import Processes, join, leave
@@ -62,16 +63,29 @@ def data_folders(recipe: Recipe, data: list[str], val: str | None, out: Path) ->
             raise InputError("this recipe needs photographs: give --data FOLDER.")
         size = recipe.data.synthesis.source_size(max(recipe.validation.patch, *(p.patch for p in recipe.phases)))
         train = write_leaves(out / "leaves" / "train", 12, max(size, 256), recipe.seed)
-        return [train], [write_leaves(out / "leaves" / "val", 4, max(size, 256), recipe.seed + 1)]
+        least = recipe.data.synthesis.source_size(recipe.validation.patch)  # a run that is resumed may ask for more
+        held = write_leaves(out / "leaves" / "val", 4, max(size, 256), recipe.seed + 1, least=least)
+        return [train], [held]
     folders = find_folders(data, "--data")
-    if val is not None:
-        return folders, find_folders([val], "--val")
     beside = folders[0].parent / "val"
-    if beside.is_dir():
+    if val is not None:
+        held = find_folders([val], "--val")
+    elif beside.is_dir():
         logger.info("validating on %s", beside)
-        return folders, [beside]
-    logger.warning("no --val folder: validating on photographs that are trained on")
-    return folders, folders
+        held = [beside]
+    else:
+        logger.warning("no --val folder: validating on photographs that are trained on")
+        return folders, folders
+    for folder in held:
+        if any(overlap(folder, other) for other in folders):
+            logger.warning("validating on photographs that are trained on: leave %s out of --data", folder)
+    return folders, held
+
+
+def overlap(one: Path, other: Path) -> bool:
+    """Whether two folders are the same, or one lies below the other."""
+    one, other = one.resolve(), other.resolve()
+    return one.is_relative_to(other) or other.is_relative_to(one)
 
 
 def in_background(make: Callable[[], T]) -> Callable[[], T]:
@@ -94,6 +108,25 @@ def refuse_benchmark(paths: list[Path]) -> None:
     for path in paths:
         if digest(path) in benchmark:
             raise InputError(f"{path} is a photograph of OpenBurst, on which models are scored; leave it out.")
+
+
+def check_grid(model: ModelConfig, scale: int, centres: str) -> None:
+    """Refuse targets that are not on the grid of the network's output."""
+    if model.scale != scale:
+        raise InputError(f"this data is for ×{scale}, and model.scale is {model.scale}; --set model.scale={scale}.")
+    if model.centres != centres:
+        raise InputError(
+            f"the pixels of this data's targets lie {centres}, and model.centres is {model.centres}; "
+            f"--set model.centres={centres}."
+        )
+
+
+def check_patches(recipe: Recipe) -> None:
+    """Refuse sizes that no burst of a photograph has, now and not at the first batch or validation."""
+    patches = {f"{phase.name}.patch": phase.patch for phase in recipe.phases}
+    for name, patch in (patches | {"validation.patch": recipe.validation.patch}).items():
+        if patch < 8 or patch % 2:
+            raise InputError(f"bursts of photographs need an even {name} of at least 8 pixels, got {patch}.")
 
 
 def open_photographs(
@@ -147,13 +180,26 @@ def open_recorded(
     """Batches and validation bursts of a benchmark's own folders."""
     assert isinstance(recipe.data, BurstFolders)
     dataset = open_dataset(recipe.data.layout, root, split="train")
+    refuse_test_bursts(dataset, root)
     source = RecordedSource(dataset, recipe.data, recipe.seed, device, cache=out / "maps", processes=processes)
     if not processes.first:
         return source, None
     wanted = recipe.validation
     held = open_dataset(recipe.data.layout, val, split="test")
+    if {folder.resolve() for folder in held.folders} & {folder.resolve() for folder in dataset.folders}:
+        logger.warning("validating on bursts that are trained on: give --val FOLDER, or --data with train/ and test/")
     sample = validation_sample(held, source, wanted.bursts, wanted.patch, wanted.frames).to(device)
+    check_grid(recipe.model, sample.scale, sample.centres)
     return source, ValidationSet(treat_maps(sample, recipe.data.maps), recipe.model)
+
+
+def refuse_test_bursts(dataset: BurstDataset, root: Path) -> None:
+    """A folder without `train` is searched as a whole, and may hold what models are scored on."""
+    for folder in dataset.folders:
+        if {"test", "testpatch"} & set(folder.relative_to(root).parts):
+            raise InputError(
+                f"{folder} is of the test split, on which models are scored; --data expects a folder with train/."
+            )
 
 
 def open_data(
@@ -177,6 +223,8 @@ def open_data(
             raise InputError(f"this recipe needs --data FOLDER, where {recipe.data.layout} was unpacked.")
         root = Path(data[0])
         return open_recorded(recipe, root, Path(val) if val else root, out, device, processes)
+    check_grid(recipe.model, SCALE, recipe.data.synthesis.centres)
+    check_patches(recipe)
     return open_photographs(recipe, *data_folders(recipe, data, val, out), device, processes, graphs=graphs)
 
 

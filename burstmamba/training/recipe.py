@@ -38,7 +38,7 @@ class Phase:
     warmup: int = 200
     """Steps over which the rate rises linearly from zero."""
     frozen: tuple[str, ...] = ()
-    """Prefixes of parameter names that are not trained, such as `keyframe.`."""
+    """Prefixes of parameter names that are not trained, such as `keyframe.` in a phase without L = 1."""
 
     def __post_init__(self) -> None:
         if self.schedule not in ("cosine", "constant"):

@@ -21,7 +21,7 @@ from burstmamba.training.logbook import Logbook
 from burstmamba.training.processes import Processes
 from burstmamba.training.recipe import Phase, Recipe
 from burstmamba.training.snapshot import Place, Snapshot, Snapshots, restore_weights
-from burstmamba.training.step import Progress, TrainStep
+from burstmamba.training.step import Progress, TrainStep, check_frozen
 from burstmamba.training.validation import Scores, ValidationSet, write_picture
 
 logger = logging.getLogger(__name__)
@@ -120,6 +120,8 @@ class Run:
         self.scores, self.scored_at = None, -1
         torch.manual_seed(seed_of(recipe.seed, "weights"))
         self.model = BurstMamba(recipe.model).to(device)
+        for phase in recipe.phases:
+            check_frozen(self.model, phase)
         if device.type == "cuda":
             channels_last(self.model)
         self.model.recompute_stages = recipe.checkpoint_stages
@@ -167,7 +169,8 @@ class Run:
             for model in (self.model, self.ema):
                 for parameter in model.keyframe.upsampler.leave.parameters():
                     torch.nn.init.zeros_(parameter)
-        place, left = self.place, round(self.options.start_at * self.recipe.steps)
+        # At least one step is left to take.
+        place, left = self.place, min(round(self.options.start_at * self.recipe.steps), self.recipe.steps - 1)
         place.step = left
         while left >= self.recipe.phases[place.phase].steps:
             left -= self.recipe.phases[place.phase].steps

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from burstmamba.correspondence.field import Correspondence
 from burstmamba.errors import InputError
+from burstmamba.model.burstmamba import BurstMamba
 from burstmamba.training.loss import loss_of
 from burstmamba.training.processes import Processes
 from burstmamba.training.recipe import Phase, Recipe
@@ -81,6 +82,17 @@ def freeze(model: nn.Module, prefixes: tuple[str, ...]) -> None:
         parameter.requires_grad_(not name.startswith(prefixes) if prefixes else True)
     if not any(parameter.requires_grad for parameter in model.parameters()):
         raise InputError(f"nothing is left to train: {', '.join(prefixes)} freeze every parameter.")
+
+
+def check_frozen(model: BurstMamba, phase: Phase) -> None:
+    """Refuse a phase that would have nothing to learn from some of its bursts; the phase's step freezes for good."""
+    freeze(model, phase.frozen)
+    alone = any(length == 1 for length, _ in phase.frames)
+    if alone and not any(parameter.requires_grad for parameter in model.keyframe.parameters()):
+        raise InputError(
+            f"phase {phase.name!r} freezes the whole keyframe stream, and with L = 1 there is nothing else to train; "
+            f"leave L = 1 out of {phase.name}.frames, or freeze less."
+        )
 
 
 def build_optimizer(model: nn.Module, recipe: Recipe, rate: Tensor) -> torch.optim.AdamW:

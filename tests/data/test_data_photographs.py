@@ -81,6 +81,23 @@ def test_deep_grey_keeps_its_tones(tmp_path):
     assert read_photograph(tmp_path / "grey.png").tolist()[0][0] == [128, 128, 128]
 
 
+def test_float_grey_keeps_its_tones(tmp_path):
+    Image.fromarray(np.linspace(0, 1, 4900, dtype=np.float32).reshape(70, 70)).save(tmp_path / "grey.tif")
+    pixels = read_photograph(tmp_path / "grey.tif")
+    assert (pixels.min(), pixels.max()) == (0, 255) and abs(pixels.mean() - 127.5) < 1
+    Image.fromarray(np.full((70, 70), 900.0, dtype=np.float32)).save(tmp_path / "grey.tif")
+    with pytest.raises(InputError, match=r"grey.tif cannot be read .*\(its float samples are not in \[0, 1\]\)"):
+        read_photograph(tmp_path / "grey.tif")
+
+
+@pytest.mark.filterwarnings("ignore::PIL.Image.DecompressionBombWarning")
+def test_photographs_too_large_to_decode_are_unreadable(album, monkeypatch):
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 4700)  # Pillow refuses twice as many: the first of the three
+    with pytest.raises(InputError, match=r"a.png cannot be read .*\(it has more pixels than Pillow decodes"):
+        read_photograph(album / "a.png")
+    assert [path.name for path in PhotographBank(album, skip_bad=True).paths] == ["b.tiff", "c.PNG"]
+
+
 def test_orientation_is_honoured(tmp_path):
     image = Image.new("RGB", (80, 70))
     exif = image.getexif()

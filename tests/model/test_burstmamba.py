@@ -275,6 +275,21 @@ def test_errors_of_maps_and_presets():
         ModelConfig(scale=5)
 
 
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ({"out_channels": 1}, "out_channels must be 3, for red, green and blue, got 1"),
+        ({"burst_channels": -4}, "head_channels and burst_channels must be at least 0"),
+        ({"head_channels": -1}, "head_channels and burst_channels must be at least 0"),
+        ({"drop_path": 2.0}, r"drop_path must be in \[0, 1\), got 2.0"),
+        ({"drop_path": -0.1}, r"drop_path must be in \[0, 1\)"),
+    ],
+)
+def test_errors_of_configurations(setting, message):
+    with pytest.raises(InputError, match=message):
+        ModelConfig(**setting)
+
+
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA GPU")
 @pytest.mark.parametrize("reach", [0.0, 8.0])

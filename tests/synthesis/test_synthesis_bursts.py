@@ -287,6 +287,25 @@ def test_cpu_and_gpu_agree(name, smooth):
     assert (here.frames - there.frames).abs().mean() < 2e-3
 
 
+@pytest.mark.parametrize("config", [RGB, RAW, synthesis_preset("synburst")])
+@pytest.mark.parametrize("maps", ["exact", "estimated"])
+def test_strengths_of_zero(config, maps, smooth):
+    names = ("shift", "shot", "read_ratio", "lens_blur", "object_speed", "map_error")
+    still = replace(config, maps=maps, **dict.fromkeys(names, (0.0, 0.0)))
+    sample = made(still, smooth, size=16)
+    assert all(torch.isfinite(tensor).all() for tensor in (sample.frames, *vars(sample.correspondence).values()))
+
+
+def test_without_motion_and_noise_frames_are_alike(smooth):
+    still = replace(CLEAN, rotation=0.0, perspective=0.0, rolling_shutter=0.0, maps="exact")
+    still = replace(still, shift=(0.0, 0.0), shot=(0.0, 0.0), lens_blur=(0.0, 0.0))
+    sample = made(still, smooth)
+    assert not sample.correspondence.to_frame.any()
+    assert torch.equal(sample.frames, sample.frames[:, :1].expand_as(sample.frames))
+    mean = F.avg_pool2d(to_linear(sample.target), 4)
+    assert (to_linear(sample.frames[:, 0]) - mean).abs().max() < 0.005  # nothing but 8 bits
+
+
 def test_sizes_invert():
     for size in (8, 32, 48, 160, 512):
         assert RGB.lr_size(RGB.source_size(size)) == size
@@ -303,6 +322,15 @@ def test_errors():
         replace(RGB, maps="none")
     with pytest.raises(InputError, match="at least one frame, got frames=0"):
         replace(RGB, frames=0)
+    for setting, message in (
+        ({"shift": (0.0, 2.0)}, r"shift is drawn log-uniformly, got \(0, 2\); begin above 0, or set both to 0"),
+        ({"read_ratio": (-1.0, 2.0)}, r"read_ratio must be at least 0, got \(-1, 2\)"),
+        ({"lens_blur": (-1.0, 2.0)}, "lens_blur must be at least 0"),
+        ({"shot": (2.0, 1.0)}, r"shot is a pair \(lowest, highest\), got \(2, 1\); exchange them"),
+        ({"object_radius": (0.0, 0.0)}, "moving_object=0 leaves objects out"),
+    ):
+        with pytest.raises(InputError, match=message):
+            replace(RGB, **setting)
     with pytest.raises(InputError, match="60 pixels are too small for a burst; at least"):
         synthesize_burst(torch.rand(1, 3, 60, 60), RGB, torch.Generator())
     with pytest.raises(InputError, match=r"float \(b, 3, H, W\) in \[0, 1\], got torch.uint8"):

@@ -9,12 +9,13 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 from PIL import Image
-from training_toys import RECIPE
+from training_toys import PHASE, RECIPE, toy_train
 
 import burstmamba.recipes.open_raw
 import burstmamba.recipes.open_rgb
@@ -26,6 +27,7 @@ from burstmamba.cli.train import program_start
 from burstmamba.data.pictures import read_png
 from burstmamba.errors import InputError
 from burstmamba.training import preparation
+from burstmamba.training.curves import draw_curves
 from burstmamba.training.leaves import write_leaves
 from burstmamba.training.logbook import read_logbook
 from burstmamba.training.run import RunOptions
@@ -182,7 +184,8 @@ def test_memory_that_is_too_small_names_the_settings_that_help(tmp_path, monkeyp
     with pytest.raises(
         InputError, match=r"too small for this recipe \(CUDA out of memory\).*checkpoint_stages=True.*batch"
     ):
-        preparation.run_recipe(RECIPE, RunOptions(out=tmp_path, tensorboard=False), [], device="cpu")
+        recipe = replace(RECIPE, phases=(replace(PHASE, patch=8),))
+        preparation.run_recipe(recipe, RunOptions(out=tmp_path, tensorboard=False), [], device="cpu")
 
 
 @pytest.mark.parametrize(
@@ -195,6 +198,8 @@ def test_memory_that_is_too_small_names_the_settings_that_help(tmp_path, monkeyp
         (["train", "tiny", "--minutes", "-1"], "error: --minutes must be more than 0, got -1.0."),
         (["train", "tiny", "--pause-after", "0"], "error: --pause-after must be more than 0, got 0.0."),
         (["train", "tiny", "--shard-mib", "0.5"], "error: --shard-mib must be at least 1, got 0.5."),
+        (["train", "tiny", "--set", "validation.patch=3"],
+         "error: bursts of photographs need an even validation.patch of at least 8 pixels, got 3."),
         (["plot", "nowhere"], "error: no logbook at nowhere"),
     ],
 )  # fmt: skip
@@ -205,6 +210,16 @@ def test_errors_are_one_line(tmp_path, monkeypatch, capsys, arguments, message):
         main()
     assert stopped.value.code == 2
     assert message in capsys.readouterr().err
+
+
+def test_plot_of_the_folder_one_is_in(tmp_path, monkeypatch):
+    figure = pytest.importorskip("matplotlib.figure", reason="drawing is an extra")
+    axes, make = [], figure.Figure.subplots
+    monkeypatch.setattr(figure.Figure, "subplots", lambda *shape: axes.extend(make(*shape)) or axes)
+    toy_train(tmp_path / "mine")
+    monkeypatch.chdir(tmp_path / "mine")
+    draw_curves([Path()], Path("curves.png"))
+    assert [text.get_text() for text in axes[0].get_legend().get_texts()] == ["mine"]
 
 
 def test_program_start_is_in_the_past():

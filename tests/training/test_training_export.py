@@ -105,7 +105,7 @@ def test_errors(tmp_path):
         read_weights(tmp_path)
     export_weights(tmp_path, model, model, shard_mib=0.1)
     with pytest.raises(InputError, match="another network than the recipe's"):
-        recipe = replace(RECIPE, model=replace(MODEL, channels=8))
+        recipe = replace(RECIPE, model=replace(MODEL, channels=4))
         toy_run(tmp_path / "run", recipe, warm_start=tmp_path)
     with pytest.raises(InputError, match="alone needs .* MiB; choose larger shards"):
         export_weights(tmp_path, model, model, shard_mib=0.01)

@@ -284,6 +284,12 @@ def test_settings_that_came_later_do_not_stop_a_resume():
     assert replace(RECIPE, model=replace(RECIPE.model, reach=8.0)).difference(json.dumps(stored)) == "model"
 
 
+def test_a_start_at_the_end_leaves_a_step(tmp_path):
+    """0.99 of 8 steps would be all of them."""
+    run = toy_run(tmp_path, start_at=0.99)
+    assert (run.place.step, run.place.phase, run.finished) == (7, 0, False)
+
+
 def test_errors_of_resuming(tmp_path):
     toy_train(tmp_path)
     with pytest.raises(InputError, match=r"already holds a run \(step-00000008\); go on with --resume"):

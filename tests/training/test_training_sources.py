@@ -27,6 +27,8 @@ from burstmamba.training.recorded import RecordedSource, validation_sample
 from burstmamba.training.source import PhotographSource, inputs_of, shuffle_frames, treat_maps
 
 CPU = torch.device("cpu")
+PLAIN = replace(RECIPE, data=Photographs(RECIPE.data.synthesis), phases=(replace(PHASE, patch=8),))
+"""A recipe that needs photographs."""
 
 
 @pytest.fixture(scope="module")
@@ -214,7 +216,7 @@ def test_errors_of_recorded_bursts(tmp_path):
 
 
 def test_errors_of_folders(tmp_path):
-    bare = replace(RECIPE, data=Photographs(RECIPE.data.synthesis))
+    bare = PLAIN
     with pytest.raises(InputError, match="this recipe needs photographs: give --data FOLDER"):
         data_folders(bare, [], None, tmp_path)
     with pytest.raises(InputError, match="no folder .*nowhere; --data expects a folder of photographs"):
@@ -240,9 +242,8 @@ def test_the_benchmark_s_photographs_are_refused(tmp_path, monkeypatch):
     Image.new("RGB", (200, 200)).save(tmp_path / "renamed.png")
     digest = hashlib.sha256((tmp_path / "renamed.png").read_bytes()).hexdigest()
     monkeypatch.setitem(preparation.PHOTOGRAPHS, "0004.avif", digest)
-    recipe = replace(RECIPE, data=Photographs(RECIPE.data.synthesis))
     with pytest.raises(InputError, match="renamed.png is a photograph of OpenBurst, on which models are scored"):
-        open_data(recipe, [str(tmp_path)], None, tmp_path, CPU, Processes())
+        open_data(PLAIN, [str(tmp_path)], None, tmp_path, CPU, Processes())
 
 
 def test_folders_by_pattern_and_validation_beside_them(tmp_path, caplog):
@@ -254,20 +255,81 @@ def test_folders_by_pattern_and_validation_beside_them(tmp_path, caplog):
     assert val == train and "validating on photographs that are trained on" in caplog.text
 
 
-def test_realbsr_folders_end_to_end(tmp_path):
-    """The paper's recipe on a few bursts in the benchmark's own layout: batches, maps, validation bursts."""
+@pytest.mark.parametrize(
+    ("data", "val", "warned"),
+    [("train-*", None, False), ("*", None, True), ("val", None, True), ("train-0", "train-0/kept", True),
+     (".", "val", True), ("train-0", "train-1", False)],
+)  # fmt: skip
+def test_validation_photographs_among_the_training_ones(tmp_path, caplog, data, val, warned):
+    for name in ("train-0/kept", "train-1", "val"):
+        (tmp_path / name).mkdir(parents=True)
+    data_folders(RECIPE, [str(tmp_path / data)], val and str(tmp_path / val), tmp_path)
+    assert ("validating on photographs that are trained on: leave" in caplog.text) == warned
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ("data.synthesis.pipeline=synburst", "targets lie corner, and model.centres is half-pixel; --set model.cent"),
+        ("model.centres=corner", "targets lie half-pixel, and model.centres is corner; --set model.centres=half-pixel"),
+        ("model.scale=2", "this data is for ×4, and model.scale is 2; --set model.scale=4"),
+        ("phases.patch=17", "need an even complete.patch of at least 8 pixels, got 17"),
+        ("validation.patch=3", "need an even validation.patch of at least 8 pixels, got 3"),
+    ],
+)
+def test_data_that_does_not_fit_is_refused_at_the_start(tmp_path, setting, message):
+    with pytest.raises(InputError, match=message):
+        open_data(override(load_recipe("tiny"), [setting]), [], None, tmp_path, CPU, Processes())
+    assert not list(tmp_path.iterdir())
+
+
+def test_leaves_grow_with_the_validation_of_a_resumed_run(tmp_path):
+    """Those that are trained on stay as they are: validation does not decide the weights."""
+    recipes = [override(load_recipe("tiny"), [f"validation.patch={patch}"]) for patch in (32, 64)]
+    (small, *_), (large, *_) = (data_folders(recipe, [], None, tmp_path) for recipe in recipes)
+    assert small == large
+    sizes = {name: Image.open(tmp_path / "leaves" / name / "leaves-00.png").width for name in ("train", "val")}
+    assert sizes == {"train": 256, "val": recipes[1].data.synthesis.source_size(64)}
+
+
+REALBSR = override(
+    load_recipe("paper-realbsr-rgb"),
+    ["phases.batch=2", "phases.patch=8", "data.correspondence=identity", "validation.patch=12"],
+)
+
+
+def write_realbsr(root, **splits):
+    """A few bursts in the benchmark's own layout: how many for each split."""
     rng = np.random.default_rng(0)
-    for split, numbers in (("train", range(3)), ("test", range(2))):
-        for number in numbers:
-            folder = tmp_path / "data" / split / f"{number:03d}_0001"
+    for split, count in splits.items():
+        for number in range(count):
+            folder = root / split / f"{number:03d}_0001"
             folder.mkdir(parents=True)
             for frame in range(14):
                 pixels = rng.integers(0, 256, (16, 16, 3), dtype=np.uint8)
                 Image.fromarray(pixels).save(folder / f"{number:03d}_MFSR_Sony_0001_x1_{frame:02d}.png")
             truth = rng.integers(0, 256, (64, 64, 3), dtype=np.uint8)
             Image.fromarray(truth).save(folder / f"{number:03d}_MFSR_Sony_0001_x4.png")
-    settings = ["phases.batch=2", "phases.patch=8", "data.correspondence=identity", "validation.patch=12"]
-    recipe = override(load_recipe("paper-realbsr-rgb"), settings)
+
+
+def test_splits_of_realbsr_are_kept_apart(tmp_path, caplog):
+    write_realbsr(tmp_path / "whole", train=2, test=1)
+    write_realbsr(tmp_path / "scored", test=2)
+    open_data(REALBSR, [str(tmp_path / "whole")], None, tmp_path, CPU, Processes())
+    assert "trained on" not in caplog.text
+    open_data(REALBSR, [str(tmp_path / "whole" / "train")], None, tmp_path, CPU, Processes())
+    assert "validating on bursts that are trained on: give --val FOLDER" in caplog.text
+    with pytest.raises(InputError, match="is of the test split, on which models are scored; --data expects a folder"):
+        open_data(REALBSR, [str(tmp_path / "scored")], None, tmp_path, CPU, Processes())
+    for setting, message in (("model.scale=2", "data is for ×4"), ("model.centres=corner", "targets lie half-pixel")):
+        with pytest.raises(InputError, match=message):
+            open_data(override(REALBSR, [setting]), [str(tmp_path / "whole")], None, tmp_path, CPU, Processes())
+
+
+def test_realbsr_folders_end_to_end(tmp_path):
+    """The paper's recipe on a few bursts in the benchmark's own layout: batches, maps, validation bursts."""
+    write_realbsr(tmp_path / "data", train=3, test=2)
+    recipe = REALBSR
     source, validation = open_data(recipe, [str(tmp_path / "data")], None, tmp_path, CPU, Processes())
     single, burst = source.batch(0, recipe.phases[0], 1), source.batch(1, recipe.phases[1], 14)
     assert single.frames.shape == (2, 1, 3, 8, 8) and burst.frames.shape == (2, 14, 3, 8, 8)

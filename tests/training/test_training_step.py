@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from training_toys import MODEL, PHASE, RECIPE, ToySource, toy_sample
+from training_toys import MODEL, PHASE, RECIPE, ToySource, toy_run, toy_sample
 
 from burstmamba.errors import InputError
 from burstmamba.model.burstmamba import BurstMamba
@@ -110,6 +110,15 @@ def test_frozen_keys_stay_frozen():
     assert moved and all(name.startswith("burst.") for name in moved)
     assert all(torch.equal(shadow.state_dict()[n], v) for n, v in before.items() if n.startswith("keyframe."))
     assert not any("keyframe." in name for name in step.state())
+
+
+def test_a_frozen_keyframe_stream_learns_nothing_from_one_frame(tmp_path):
+    """Said before the first step, also of a later phase; without L = 1 the phase is fine."""
+    frozen = replace(PHASE, name="later", frozen=("keyframe.",))
+    with pytest.raises(InputError, match="'later' freezes the whole keyframe stream.*leave L = 1 out of later.frames"):
+        toy_run(tmp_path, replace(RECIPE, phases=(PHASE, frozen)))
+    assert not (tmp_path / "recipe.json").exists()
+    toy_run(tmp_path, replace(RECIPE, phases=(PHASE, replace(frozen, frames=((3, 1.0),)))))
 
 
 def test_single_frame_leaves_burst_stream_alone():
