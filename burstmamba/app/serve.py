@@ -55,6 +55,8 @@ def serve(
         print(f"BurstMamba is at http://{host}:{port} (stop with Ctrl-C)", flush=True)
         page.block_thread()
     except OSError as error:
-        raise InputError(f"the page could not be served at {host}:{port} ({error}); choose another --port.") from None
+        raise InputError(
+            f"the page could not be served at {host}:{port} ({error}); choose another --port or --host."
+        ) from None
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
