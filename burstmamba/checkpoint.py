@@ -21,6 +21,11 @@ from burstmamba.model.config import ModelConfig, preset
 from burstmamba.model.mambair import from_mambair
 
 WEIGHTS = Path(__file__).parent / "weights"
+NOT_A_MODEL = {
+    "burstmamba-run": "a checkpoint for going on with a training",
+    "burstmamba-export": "one part of an exported training",
+}
+"""Other files of `burstmamba train`, by the format that they name."""
 
 
 def save_checkpoint(
@@ -94,6 +99,10 @@ def read_checkpoint(path: str | Path) -> CheckpointFile:
             weights = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
     except (SafetensorError, OSError) as error:
         raise InputError(f"{path} is not a complete safetensors file ({error}); copy or download it again.") from error
+    if other := NOT_A_MODEL.get(metadata.get("format", "")):
+        raise InputError(
+            f"{path} is {other}, not a model; give weights.safetensors or best.safetensors of the run's own folder."
+        )
     if "config" not in metadata:
         raise InputError(f"{path} holds weights but no BurstMamba configuration; it was written by another program.")
     try:

@@ -14,6 +14,8 @@ from burstmamba.checkpoint import load_checkpoint, load_mambair, load_model, rea
 from burstmamba.model.burstmamba import BurstMamba
 from burstmamba.model.config import ModelConfig, preset
 from burstmamba.model.mambair import from_mambair, rename
+from burstmamba.training.export import export_weights
+from burstmamba.training.snapshot import Place, Snapshots
 
 D_NAME = "layers.5.residual_group.blocks.0.self_attention.Ds"
 
@@ -124,6 +126,21 @@ def test_errors(model, tmp_path):
     newer = json.dumps({**json.loads(config), "warp_drive": 9})
     with pytest.raises(InputError, match="unknown model setting.* warp_drive"):
         ModelConfig.from_json(newer)
+
+
+def test_other_files_of_a_training_are_named(model, tmp_path):
+    """What lies beside the weights is not taken for another program's."""
+    place = Snapshots(tmp_path / "checkpoints", 1).write(Place(), "{}", model.state_dict(), {}, {}, best=True)
+    (shard,) = export_weights(tmp_path / "export", model, model)
+    for path, what in (
+        (place, "a checkpoint for going on with a training"),
+        (place.with_name("best.safetensors"), "a checkpoint for going on with a training"),
+        (shard, "one part of an exported training"),
+    ):
+        with pytest.raises(
+            InputError, match=f"{path} is {what}, not a model; give weights.safetensors or best.safetensors of the run"
+        ):
+            load_model(path)
 
 
 def mambair_names(stages=6, blocks=6):

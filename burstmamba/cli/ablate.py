@@ -108,10 +108,13 @@ def train_row(
     with folder_lock(folder, wait=False) as mine:
         if not mine:
             say(f"{recipe}, seed {seed}: another process trains it.")
-        elif steps_taken(folder) < wanted.steps:
-            run_training(recipe, folder, data, val, settings, device)
-        elif made.is_file() and (setting := wanted.difference(made.read_text())):
+            return
+        taken = steps_taken(folder)
+        begun = made.is_file() and (taken or any((folder / "checkpoints").glob("step-*.safetensors")))
+        if begun and (setting := wanted.difference(made.read_text())):
             raise InputError(f"{folder} was trained with another {setting}; give the same settings or another --out.")
+        if taken < wanted.steps:
+            run_training(recipe, folder, data, val, settings, device)
 
 
 def steps_taken(folder: Path) -> int:

@@ -64,7 +64,7 @@ def evaluate(
     from burstmamba.evaluation.alignment_cache import AlignmentCache, default_workers
     from burstmamba.evaluation.catalogue import open_benchmark
     from burstmamba.evaluation.evaluate import Evaluation
-    from burstmamba.evaluation.folder_lock import folder_lock
+    from burstmamba.evaluation.folder_lock import folder_lock, make_folder
     from burstmamba.evaluation.provenance import provenance
 
     device = str(pick_device(device))
@@ -90,6 +90,8 @@ def evaluate(
         say(f"{name}: the network's pixel centres are not the targets'; its pictures are moved by 1.5 pixels.")
     if protocol:
         benchmark = benchmark.with_protocols(names(protocol))
+    if images is not None:
+        make_folder(images)
     metric = open_lpips(lpips, lpips_backbone, lpips_heads, device)
     with folder_lock(out, wait=False) as mine, progress_display() as progress:
         if not mine:
@@ -221,7 +223,9 @@ def print_charts(methods: list[Method], model, device: str, out: Path, header: d
 
     from burstmamba.checkpoint import write_atomically
     from burstmamba.evaluation.charts import ideal_charts, measure_charts
+    from burstmamba.evaluation.folder_lock import make_folder
 
+    make_folder(out)
     with progress_display() as progress:
         results = measure_charts(methods, cache=out / "maps", model=model, device=device, progress=progress)
     results.append(ideal_charts())

@@ -32,7 +32,7 @@ def openburst(
     from burstmamba.data.folders import write_burst
     from burstmamba.data.openburst import FRAMES, SUBSETS, OpenBurst
     from burstmamba.data.pictures import write_whole
-    from burstmamba.data.writing import check_empty
+    from burstmamba.data.writing import prepare_folder
     from burstmamba.device import pick_device
     from burstmamba.errors import InputError
 
@@ -43,7 +43,7 @@ def openburst(
             raise InputError(f"OpenBurst has no subset {name!r}; choose from {', '.join(SUBSETS)}.")
     place = pick_device(device)
     bench = OpenBurst.open(photos)
-    check_empty(out, force=force)
+    prepare_folder(out, force=force)
     reasons = bench.unofficial()
     console = Console(stderr=True, soft_wrap=True)
     if reasons:
@@ -51,6 +51,7 @@ def openburst(
         more = f" (and {len(others)} more)" if others else ""
         console.print(f"not the published photographs: {first}{more}", markup=False, highlight=False)
     names = bench.names[:limit]
+    (out / "openburst.json").unlink(missing_ok=True)  # of an earlier set, which this one replaces
     jobs = [(index, subset) for subset in wanted for index in range(len(names))]
 
     def write(job: tuple[int, str]) -> None:

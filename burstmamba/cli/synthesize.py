@@ -30,11 +30,10 @@ def synthesize(
     from rich.progress import track
 
     from burstmamba.data.photographs import check_distinct, find_photographs
-    from burstmamba.data.writing import BurstWriter, check_empty
+    from burstmamba.data.writing import BurstWriter, prepare_folder
     from burstmamba.errors import InputError
 
     paths = find_photographs(photos)
-    check_empty(out, force=force)
     writer = BurstWriter.prepare(
         out,
         preset=preset,
@@ -47,6 +46,7 @@ def synthesize(
         settings=set_ or (),
     )
     check_distinct((writer.name(path, repetition), path) for path in paths for repetition in range(count))
+    prepare_folder(out, force=force)
     progress = Console(stderr=True)
     written = 0
     for path in track(paths, "synthesising", console=progress):

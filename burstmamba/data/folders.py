@@ -33,13 +33,18 @@ _MAPS = ("to_frame", "to_keyframe", "confidence")
 def write_burst(
     root: Path, name: str, sample: Sample, *, maps: bool = True, notes: dict[str, Any] | None = None
 ) -> None:
-    """Write the first burst of a sample below `root`; `notes` are added to burst.json."""
+    """Write the first burst of a sample below `root`, instead of an earlier one of this name.
+
+    `notes` are added to burst.json.
+    """
     frames, target = sample.frames[0].cpu(), sample.target[0].cpu()
     raw = frames.shape[1] == 1
     camera = sample.burst().camera
     levels = frames * 255
     bits = 8 if (levels - levels.round()).abs().max() < 1e-3 else 16
     folder = root / "bursts" / name
+    for old in (*folder.glob("*.png"), *folder.glob("*.dng"), _maps_path(root, name)):
+        old.unlink(missing_ok=True)
     for i, frame in enumerate(frames):
         if raw:
             write_mosaic_dng(folder / f"{i:02d}.dng", frame, camera)
@@ -47,9 +52,13 @@ def write_burst(
             write_png(folder / f"{i:02d}.png", _levels(frame, bits))
     write_png(root / "truth" / f"{name}.png", _levels(target, 16 if raw else 8))
     if maps and sample.exact is not None:
-        write_maps(root / "maps" / f"{name}.safetensors", sample.exact)
+        write_maps(_maps_path(root, name), sample.exact)
     content = {"centres": sample.centres, "camera": dataclasses.asdict(camera), **(notes or {})}
     write_whole(folder / "burst.json", (json.dumps(content, indent=2) + "\n").encode())
+
+
+def _maps_path(root: Path, name: str) -> Path:
+    return root / "maps" / f"{name}.safetensors"
 
 
 def write_maps(path: Path, maps: Correspondence) -> None:
@@ -91,7 +100,7 @@ class BurstFolders(BurstDataset):
         if target.shape[-2] % h or target.shape[-1] % w:
             size = f"{target.shape[-1]}×{target.shape[-2]}"
             raise InputError(f"{truth} is {size}, which is no whole multiple of the {w}×{h} frames.")
-        exact = _read_maps(self.root / "maps" / f"{folder.name}.safetensors", (len(frames), h, w))
+        exact = _read_maps(_maps_path(self.root, folder.name), (len(frames), h, w))
         return Sample(torch.stack(frames)[None], target[None], exact, exact, (camera,), (folder.name,), centres)
 
 

@@ -33,6 +33,8 @@ FRAMES = 14
 """Frames of the benchmark's bursts; longer ones begin with the same frames."""
 FURTHER = 1 << 40
 """Added to a burst's seed for the frames beyond."""
+LARGEST = (1 << 64) - FURTHER
+"""Seeds are below this: torch takes 64 bits, and a file's name may hold more digits."""
 VIEW = 640
 """Largest side of the target, HR pixels."""
 NOISE = {
@@ -88,7 +90,7 @@ class OpenBurst:
 def seed_of(name: str) -> int:
     """The number in a file's name, or a checksum of a name without one."""
     number = re.search(r"\d+", name)
-    return int(number.group()) if number else zlib.crc32(name.encode())
+    return int(number.group()) % LARGEST if number else zlib.crc32(name.encode())
 
 
 def openburst_sample(photo: Tensor, subset: str, seed: int, *, name: str = "", frames: int = FRAMES) -> Sample:

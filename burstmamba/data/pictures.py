@@ -10,6 +10,7 @@ import cv2
 import numpy as np
 
 from burstmamba.errors import InputError
+from burstmamba.files.saving import not_written
 
 _END = b"IEND\xaeB`\x82"
 
@@ -68,16 +69,19 @@ def write_png(path: Path, pixels: np.ndarray, *, swapped: bool = False) -> None:
 
 def write_whole(path: Path, data: bytes) -> None:
     """Write a file under a temporary name first, so that nobody finds half of it."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".")
     try:
-        with os.fdopen(handle, "wb") as stream:
-            stream.write(data)
-        os.chmod(temporary, 0o644)
-        os.replace(temporary, path)
-    except BaseException:  # Ctrl-C, too, leaves no half file
-        os.unlink(temporary)
-        raise
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".")
+        try:
+            with os.fdopen(handle, "wb") as stream:
+                stream.write(data)
+            os.chmod(temporary, 0o644)
+            os.replace(temporary, path)
+        except BaseException:  # Ctrl-C, too, leaves no half file
+            os.unlink(temporary)
+            raise
+    except OSError as error:
+        raise not_written(path, error) from error
 
 
 def _red_first(channels: int) -> list[int]:

@@ -85,7 +85,7 @@ def camera_of(meta: dict[str, Any]) -> Camera:
 
 
 def write_synthetic_burst(root: Path, name: str, sample: Sample, processing: Processing) -> None:
-    """Write the first burst of a sample in the benchmark's layout.
+    """Write the first burst of a sample in the benchmark's layout, instead of an earlier one of this name.
 
     Args:
         root: becomes SyntheticBurstVal.
@@ -93,6 +93,8 @@ def write_synthetic_burst(root: Path, name: str, sample: Sample, processing: Pro
         sample: RGGB mosaics and the linear target.
         processing: the camera pipeline drawn for it, which meta_info.pkl describes.
     """
+    for old in (root / "bursts" / name).glob("im_raw_*.png"):
+        old.unlink()
     for i, frame in enumerate(sample.frames[0].cpu()):
         write_png(root / "bursts" / name / f"im_raw_{i:02d}.png", _levels(pack(frame)), swapped=True)
     write_png(root / "gt" / name / "im_rgb.png", _levels(sample.target[0].cpu()), swapped=True)

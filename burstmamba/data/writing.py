@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -10,6 +11,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from burstmamba.data.datasets import FRAMES
 from burstmamba.data.folders import write_burst, write_maps
 from burstmamba.data.photographs import photograph_tensor
 from burstmamba.data.synthetic_burst import write_synthetic_burst
@@ -23,12 +25,17 @@ OWN_OPTIONS = {"pipeline": "--preset", "frames": "--frames", "maps": "--maps"}
 """Settings that are chosen otherwise, and how."""
 
 
-def check_empty(folder: Path, *, force: bool) -> None:
-    """Refuse to write among other files unless asked to."""
+def prepare_folder(folder: Path, *, force: bool) -> None:
+    """Make a folder to write to; one with other files in it is refused unless asked for."""
     if folder.exists() and not folder.is_dir():
         raise InputError(f"{folder} is a file; name a folder to write to.")
-    if not force and folder.is_dir() and any(folder.iterdir()):
-        raise InputError(f"{folder} is not empty; choose a new folder or add --force.")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        if not force and any(folder.iterdir()):
+            raise InputError(f"{folder} is not empty; choose a new folder or add --force.")
+        tempfile.TemporaryFile(dir=folder).close()  # some folders can be read and not written to
+    except OSError as error:
+        raise InputError(f"cannot write to {folder}: {error.strerror}; choose another folder.") from error
 
 
 @dataclass(frozen=True)
@@ -69,6 +76,11 @@ class BurstWriter:
             raise InputError(f"layout must be folders or synburst, got {layout!r}.")
         if layout == "synburst" and config.pipeline != "synburst":
             raise InputError(f"the synburst layout describes synburst bursts, not {preset}; add --preset synburst.")
+        if layout == "synburst" and frames != FRAMES:
+            raise InputError(
+                f"the synburst layout holds bursts of {FRAMES} frames, got {frames}; "
+                "leave --frames out, or take --layout folders."
+            )
         if size < 8 or size % 2:
             raise InputError(f"frames need an even size of at least 8 pixels, got {size}.")
         return cls(root, config, layout, size, seed, maps, tuple(settings))
@@ -92,8 +104,10 @@ class BurstWriter:
             sample, processing = synthesize_synburst(photo, self.config, Dice(generator, photo.device), cameras=True)
             root, name = self.root / "SyntheticBurstVal", f"{number:04d}"
             write_synthetic_burst(root, name, sample, processing)
+            maps = root / "maps" / f"{name}.safetensors"
+            maps.unlink(missing_ok=True)  # of an earlier burst of this name
             if self.maps and sample.exact is not None:
-                write_maps(root / "maps" / f"{name}.safetensors", sample.exact)
+                write_maps(maps, sample.exact)
             return
         sample = synthesize_burst(photo, self.config, generator, cameras=True)
         write_burst(self.root, name, sample, maps=self.maps, notes=notes)

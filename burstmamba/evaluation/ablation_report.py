@@ -75,6 +75,8 @@ def collect(table: AblationTable, books: dict[str, ScoreBook], subset: str, seed
 
 def verdict(order: Order, difference: Interval) -> str:
     """Whether a claim of the paper came out, by the 95 % interval of the per-image difference."""
+    if difference.count < 2:
+        return "too few images"
     if difference.sign > 0:
         return "yes"
     if difference.sign < 0:

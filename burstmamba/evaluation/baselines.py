@@ -26,18 +26,27 @@ def bicubic(keyframe: Tensor, scale: int = 4, centres: str = "half-pixel") -> Te
     return rows @ image @ columns.T
 
 
-def nearest(keyframe: Tensor, scale: int = 4) -> Tensor:
-    """The keyframe enlarged by repeating pixels: (b, c, h, w) → (b, 3, scale·h, scale·w)."""
+def nearest(keyframe: Tensor, scale: int = 4, centres: str = "half-pixel") -> Tensor:
+    """The keyframe enlarged by repeating pixels, `centres` as above: (b, c, h, w) → (b, 3, scale·h, scale·w)."""
     image = demosaic_bilinear(keyframe) if keyframe.shape[1] == 1 else keyframe
-    return image.repeat_interleave(scale, dim=-2).repeat_interleave(scale, dim=-1)
+    for dim in (-2, -1):
+        size = image.shape[dim]
+        index = (positions(size, scale, centres) + 0.5).floor().clamp(0, size - 1)
+        image = image.index_select(dim, index.long().to(image.device))
+    return image
+
+
+def positions(size: int, scale: int, centres: str) -> Tensor:
+    """(scale·size,): where each output pixel lies among the input pixels."""
+    if centres not in ("half-pixel", "corner"):
+        raise InputError(f"centres must be half-pixel or corner, got {centres!r}.")
+    output = torch.arange(scale * size, dtype=torch.float64)
+    return (output + 0.5) / scale - 0.5 if centres == "half-pixel" else output / scale
 
 
 def cubic_weights(size: int, scale: int, centres: str) -> Tensor:
     """(scale·size, size): each output pixel's weights of the input pixels, borders replicated."""
-    if centres not in ("half-pixel", "corner"):
-        raise InputError(f"centres must be half-pixel or corner, got {centres!r}.")
-    output = torch.arange(scale * size, dtype=torch.float64)
-    position = (output + 0.5) / scale - 0.5 if centres == "half-pixel" else output / scale
+    position = positions(size, scale, centres)
     first = position.floor()
     weights = torch.zeros(scale * size, size, dtype=torch.float64)
     for tap in (-1, 0, 1, 2):

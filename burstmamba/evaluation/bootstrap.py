@@ -24,13 +24,17 @@ class Interval:
 
     @property
     def sign(self) -> int:
-        """1 or -1 when the interval excludes zero on that side, 0 when it does not."""
-        return 1 if self.low > 0 else -1 if self.high < 0 else 0
+        """1 or -1 when the interval excludes zero on that side, 0 when it does not or one image has no interval."""
+        return 0 if self.count < 2 else 1 if self.low > 0 else -1 if self.high < 0 else 0
 
     def text(self, digits: int = 2, *, signed: bool = False) -> str:
         """`mean [low, high]` for tables."""
         form = f"{{:+.{digits}f}}" if signed else f"{{:.{digits}f}}"
-        return f"{form.format(self.mean)} [{form.format(self.low)}, {form.format(self.high)}]"
+        return form.format(self.mean) + self.range_text(form)
+
+    def range_text(self, form: str = "{:.2f}") -> str:
+        """` [low, high]`; empty with fewer than two images, which tell nothing about others."""
+        return f" [{form.format(self.low)}, {form.format(self.high)}]" if self.count > 1 else ""
 
 
 def interval(values: Sequence[float]) -> Interval:

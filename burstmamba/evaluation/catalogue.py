@@ -88,7 +88,7 @@ def openburst_name(published: bool, frames: int) -> str:
 
 
 def written_openburst(folder: Path, subsets: tuple[str, ...] = RGB_SUBSETS) -> Benchmark:
-    """OpenBurst as `burstmamba openburst` wrote it; subsets that were not written are left out."""
+    """OpenBurst as `burstmamba openburst` wrote it and openburst.json lists it; other subsets are left out."""
     from burstmamba.data.folders import BurstFolders
 
     path = folder / "openburst.json"
@@ -96,13 +96,15 @@ def written_openburst(folder: Path, subsets: tuple[str, ...] = RGB_SUBSETS) -> B
         raise InputError(f"{folder} has no openburst.json; for a folder of photographs say --layout photographs.")
     try:
         description = dict(json.loads(path.read_text()))
+        written, names = set(description.get("subsets", subsets)), list(description.get("names", ()))
     except (ValueError, TypeError) as error:
         raise InputError(f"{path} cannot be read ({error}); write it again with burstmamba openburst.") from None
     items = []
     for subset in subsets:
-        if (folder / subset).is_dir():
+        if subset in written and (folder / subset).is_dir():
             bursts = BurstFolders(folder / subset)
-            items += [openburst_item(subset, path.name, partial(bursts.load, path)) for path in bursts.folders]
+            for name in names or bursts.names:
+                items.append(openburst_item(subset, name, partial(bursts.load, folder / subset / "bursts" / name)))
     if not items:
         wanted = ", ".join(subsets)
         raise InputError(f"{folder} has none of the subsets {wanted}; write them with burstmamba openburst.")

@@ -29,5 +29,8 @@ def plot_complexity(config: ModelConfig, height: int, width: int, path: Path) ->
         by_area.plot([side**2 / 1e6 for side in sides], costs, label=f"L = {l}")
     by_area.set(xlabel="LR megapixels", ylabel="GFLOPs", title="cost grows linearly with area")
     by_area.legend()
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=130)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        figure.savefig(path, dpi=130)
+    except (OSError, ValueError) as error:  # a place that cannot be written, an ending that matplotlib does not know
+        raise InputError(f"cannot write {path} ({error}); name another PNG.") from error

@@ -18,6 +18,8 @@ from burstmamba.errors import InputError
 from burstmamba.evaluation.alignment_cache import AlignedBurst, AlignmentCache, default_workers
 from burstmamba.evaluation.benchmark import Benchmark, Item
 from burstmamba.evaluation.color_alignment import base_frame
+from burstmamba.evaluation.fingerprint import TRUTH_TOLERANCE, fingerprint, mean_value, same_frames
+from burstmamba.evaluation.folder_lock import make_folder
 from burstmamba.evaluation.lpips import Lpips
 from burstmamba.evaluation.outputs import LINEAR_WHITE, read_output
 from burstmamba.evaluation.protocol import protocol, score
@@ -29,9 +31,6 @@ CHUNK = 32
 """Bursts held in memory at once."""
 SAVE_EVERY = 20.0
 """Seconds of scores that a run which is cut off may lose, and a batch."""
-
-TRUTH_TOLERANCE = 1e-4
-"""By how much the mean of a ground truth may change between a rendered and a written benchmark."""
 
 Progress = Callable[[str, int, int], None]
 """Called as (stage, done, total)."""
@@ -77,7 +76,7 @@ class Evaluation:
             The book, also written to the folder.
         """
         book = open_book(self.folder / "scores.json", header)
-        self._check_truth(book)
+        self._check_first(book)
         book.problems.clear()
         outputs = [method.label for method in self.methods if method.kind == "outputs"]
         book.forget(outputs)  # the pictures may be others by now, and are quickly scored again
@@ -93,7 +92,8 @@ class Evaluation:
             torch.set_num_threads(1)  # the CPU only reads bursts then, with one thread of Python for each core
         try:
             for chunk in load_chunks(todo, partial(self._load, cache, book), CHUNK, self.workers):
-                book.truths.update({_name(loaded.item): mean_value(loaded.sample.target) for loaded in chunk})
+                for loaded in chunk:
+                    self._check_same(book, loaded.item, loaded.sample)
                 for method in self.methods:
                     bursts = [loaded for loaded in chunk if not self._is_done(book, loaded.item, method)]
                     for count in self._run_method(method, bursts, book):
@@ -115,17 +115,22 @@ class Evaluation:
         scores = [book.scores.get((item.subset, item.name, method.label, name)) for name in item.protocols]
         return all(score is not None and (self.lpips is None or score.lpips is not None) for score in scores)
 
-    def _check_truth(self, book: ScoreBook) -> None:
-        """Refuse scores of other bursts that have the same names, by the first ground truth that both have."""
+    def _check_first(self, book: ScoreBook) -> None:
+        """Refuse scores of other bursts that have the same names, by the first burst that both have."""
         item = next((item for item in self.benchmark.items if _name(item) in book.truths), None)
-        if item is None:
-            return
-        here, there = mean_value(item.load().target), book.truths[_name(item)]
+        if item is not None:
+            self._check_same(book, item, item.load())
+
+    def _check_same(self, book: ScoreBook, item: Item, sample: Sample) -> None:
+        """Refuse a burst that is not the one scored under its name; a new one is remembered."""
+        name, here, frames = _name(item), mean_value(sample.target), fingerprint(sample)
+        there, reason = book.truths.setdefault(name, here), ""
         if abs(here - there) > TRUTH_TOLERANCE:
-            raise InputError(
-                f"{self.folder} holds scores of another {_name(item)} (its ground truth has the mean {there}, "
-                f"here it is {here}); choose another folder."
-            )
+            reason = f"its ground truth has the mean {there}, here it is {here}"
+        elif not same_frames(book.frames.setdefault(name, frames), frames):
+            reason = "the same ground truth, other frames"
+        if reason:
+            raise InputError(f"{self.folder} holds scores of another {name} ({reason}); choose another folder.")
 
     def _load(self, cache: AlignmentCache, book: ScoreBook, item: Item) -> Loaded:
         """Read a burst and the maps that are still needed; every method and burst length shares them."""
@@ -161,10 +166,7 @@ class Evaluation:
         for burst in bursts:
             item, sample = burst.item, burst.sample
             if method.kind in ("network", "classical") and method.frames > sample.frames.shape[1]:
-                there = f"its bursts have {sample.frames.shape[1]} frames"
-                book.problems[f"{method.label}: {item.subset}"] = (
-                    f"{there}; longer ones: burstmamba openburst --frames."
-                )
+                book.problems[f"{method.label}: {item.subset}"] = self._too_short(item, sample.frames.shape[1])
                 yield 1
                 continue
             prepared.append((item, sample, *frames_and_maps(sample, method, burst.aligned.__getitem__)))
@@ -174,6 +176,12 @@ class Evaluation:
             for start in range(0, len(group), step):
                 self._run_batch(method, group[start : start + step], book)
                 yield len(group[start : start + step])
+
+    def _too_short(self, item: Item, there: int) -> str:
+        """What to do about bursts with fewer frames than asked for; only OpenBurst's can be made longer."""
+        if self.benchmark.name.startswith("openburst") and item.subset != "raw-synburst":
+            return f"its bursts have {there} frames; longer ones: burstmamba openburst --frames."
+        return f"its bursts have {there} frames; choose a --burst-length of at most that."
 
     def _run_batch(
         self, method: Method, group: list[tuple[Item, Sample, Tensor, Correspondence | None]], book: ScoreBook
@@ -242,7 +250,7 @@ class Evaluation:
         from burstmamba.files import save_image
 
         path = self._picture_path(method, item)
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(path.parent)
         picture = picture.float().clamp(0, 1).cpu() * (LINEAR_WHITE / 65535 if linear else 1)
         save_image(path, picture, bits=16 if linear else 8, force=True)
 
@@ -292,11 +300,6 @@ def same_shape(prepared: list) -> list[list]:
         key = (tuple(frames.shape[1:]), maps is None, confident, item.centres, item.protocols, camera.linear)
         groups.setdefault(key, []).append(entry)
     return list(groups.values())
-
-
-def mean_value(truth: Tensor) -> float:
-    """The mean of a ground truth, to five digits."""
-    return round(truth.double().mean().item(), 5)
 
 
 def _name(item: Item) -> str:

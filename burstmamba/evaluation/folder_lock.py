@@ -9,15 +9,29 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
+from burstmamba.errors import InputError
+
 PAUSE = 0.2
 """Seconds between two attempts."""
+
+
+def make_folder(folder: Path) -> None:
+    """Make a folder unless it is there; a place where there can be none is said."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"{folder} cannot be a folder ({error.strerror}); choose another place.") from error
 
 
 @contextmanager
 def folder_lock(folder: Path, *, wait: bool) -> Iterator[bool]:
     """Hold a folder while inside; without `wait`, False is given when another process holds it."""
-    folder.mkdir(parents=True, exist_ok=True)
-    with open(folder / ".lock", "ab") as file:
+    make_folder(folder)
+    try:
+        lock = open(folder / ".lock", "ab")  # noqa: SIM115 (closed below)
+    except OSError as error:
+        raise InputError(f"cannot write to {folder}: {error.strerror}; choose another folder.") from error
+    with lock as file:
         while not (held := _try(file)) and wait:
             time.sleep(PAUSE)
         yield held

@@ -12,9 +12,10 @@ from burstmamba.errors import InputError
 
 SUFFIXES = (".png", ".tif", ".tiff", ".npy", ".jpg", ".jpeg")
 
-
 LINEAR_WHITE = 2**14
 """What 1 is in 16-bit files of linear pictures, as in those of the linear benchmarks."""
+FLOAT_LIMIT = 10.0
+"""A picture of floats that goes beyond is no overshoot; its values are in 0…255 or 0…65535."""
 
 
 def read_output(
@@ -82,4 +83,6 @@ def _scaled(path: Path, pixels: np.ndarray, white: int) -> Tensor:
     tops = {"uint8": 255, "uint16": white, "float16": 1, "float32": 1, "float64": 1}
     if pixels.dtype.name not in tops:
         raise InputError(f"{path.name} holds {pixels.dtype.name}; 8 or 16 bits without sign or floats are expected.")
+    if pixels.dtype.kind == "f" and pixels.max() > FLOAT_LIMIT:
+        raise InputError(f"{path.name} has floats up to {pixels.max():.4g} where [0, 1] is expected; divide them.")
     return torch.from_numpy(np.ascontiguousarray(pixels, dtype=np.float32) / tops[pixels.dtype.name])

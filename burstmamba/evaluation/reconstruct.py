@@ -133,7 +133,7 @@ def reconstruct(
     if method.kind == "bicubic":
         return bicubic(frames[:, 0], scale, centres)
     if method.kind == "nearest":
-        return nearest(frames[:, 0], scale)
+        return nearest(frames[:, 0], scale, centres)
     if method.kind == "classical":
         known = maps or Correspondence.identity(frames)
         settings = classical or (SYNBURST_OPTICS if centres == "corner" else ClassicalSettings())

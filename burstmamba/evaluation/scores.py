@@ -48,6 +48,8 @@ class ScoreBook:
     """Outputs that could not be scored, with the reason."""
     truths: dict[str, float] = field(default_factory=dict)
     """Mean value of each ground truth by SUBSET/NAME: bursts of other scenes may have the same names."""
+    frames: dict[str, str] = field(default_factory=dict)
+    """Fingerprint of each burst's frames: other noise may have the same ground truth. Older books have none."""
 
     def add(self, score: Score) -> None:
         """Keep a score; an earlier one of the same key is replaced, but for its LPIPS where the new one has none."""
@@ -82,7 +84,7 @@ class ScoreBook:
 
     def save(self, path: Path) -> None:
         """Write the book as JSON, one line a score, atomically."""
-        head = {"header": self.header, "problems": self.problems, "truths": self.truths}
+        head = {"header": self.header, "problems": self.problems, "truths": self.truths, "frames": self.frames}
         start = json.dumps(head, indent=1).removesuffix("\n}")
         rows = ",\n".join(json.dumps(_compact(score)) for score in self.scores.values())
         write_atomically(path, f'{start},\n "scores": [\n{rows}\n ]\n}}\n'.encode())
@@ -106,7 +108,7 @@ class ScoreBook:
         except (KeyError, TypeError, ValueError) as error:
             raise InputError(f"{path} is not a file of scores ({error}); delete it or choose another folder.") from None
         found = {s.key: s for s in scores}
-        return cls(header, found, content.get("problems", {}), content.get("truths", {}))
+        return cls(header, found, *(content.get(name, {}) for name in ("problems", "truths", "frames")))
 
 
 def _compact(score: Score) -> dict[str, object]:
@@ -150,7 +152,7 @@ class Summary:
             self.protocol,
             self.method,
             str(self.images),
-            f"{self.means['psnr']:.2f} [{self.spread.low:.2f}, {self.spread.high:.2f}]",
+            f"{self.means['psnr']:.2f}{self.spread.range_text()}",
             f"{self.means['ssim']:.4f}",
             lpips,
             "-" if self.seconds is None else f"{self.seconds:.3f}",

@@ -1,9 +1,13 @@
 """Plain folders and the commands that write them."""
 
+import dataclasses
+import errno
 import json
+import re
 import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,10 +21,12 @@ from burstmamba.data.datasets import open_dataset
 from burstmamba.data.examples import example_burst
 from burstmamba.data.folders import BurstFolders, write_burst
 from burstmamba.data.mosaic_dng import read_mosaic_dng
+from burstmamba.data.pictures import write_whole
 from burstmamba.data.sample import Sample
 from burstmamba.data.synthetic_burst import SyntheticBurstVal
-from burstmamba.data.writing import BurstWriter
+from burstmamba.data.writing import BurstWriter, prepare_folder
 from burstmamba.errors import InputError
+from burstmamba.evaluation.catalogue import open_benchmark
 from burstmamba.synthesis import synthesis_preset, synthesize_burst
 
 
@@ -55,6 +61,18 @@ def test_dng_opens_in_a_raw_converter(tmp_path):
         levels = raw.raw_image_visible.astype(np.float32)
     assert gains == pytest.approx(sample.cameras[0].white_balance, rel=1e-4)
     assert np.array_equal((levels - 512) / (16383 - 512), read_mosaic_dng(path))
+
+
+def test_an_earlier_burst_of_the_name_is_replaced(tmp_path):
+    """Its further frames, frames of the other kind and its maps are gone; other bursts stay."""
+    write_burst(tmp_path, "one", sample_of("handheld-raw"))
+    write_burst(tmp_path, "two", sample_of("handheld-rgb"))
+    shorter = sample_of("handheld-rgb")
+    shorter = dataclasses.replace(shorter, frames=shorter.frames[:, :3], correspondence=None, exact=None)
+    write_burst(tmp_path, "one", shorter)
+    one, two = BurstFolders(tmp_path)
+    assert torch.allclose(one.frames, shorter.frames, atol=1e-5) and one.exact is None
+    assert two.frames.shape[1] == 14 and two.exact is not None
 
 
 def test_sixteen_bits_are_kept(tmp_path):
@@ -213,6 +231,51 @@ def test_bursts_are_not_written_over_each_other(album, tmp_path):
     assert not (tmp_path / "out").exists()
 
 
+def test_synthetic_burst_has_fourteen_frames(album, tmp_path):
+    """A set of other lengths could not be read."""
+    command = ["synthesize", str(album), "-o", str(tmp_path / "out"), "--preset", "synburst", "--layout", "synburst"]
+    wrong = CliRunner().invoke(build_app(), [*command, "--frames", "8"])
+    assert "the synburst layout holds bursts of 14 frames, got 8; leave --frames out" in str(wrong.exception)
+    assert not (tmp_path / "out").exists()
+    made = CliRunner().invoke(build_app(), [*command, "--size", "8"])
+    folder = tmp_path / "out/SyntheticBurstVal"
+    assert made.exit_code == 0 and (folder / "maps/0000.safetensors").is_file(), made.output
+    (folder / "bursts/0000/im_raw_14.png").write_bytes(b"of a longer burst")
+    again = CliRunner().invoke(build_app(), [*command, "--size", "8", "--no-maps", "--force"])
+    assert again.exit_code == 0 and not list((folder / "maps").iterdir()), again.output
+    assert SyntheticBurstVal(tmp_path / "out")[0].frames.shape == (1, 14, 1, 8, 8)
+
+
+@pytest.mark.parametrize("command", ["synthesize", "openburst"])
+def test_places_that_cannot_be_written_to(album, tmp_path, command):
+    (tmp_path / "file").write_text("")
+    for place, message in (("file", "file is a file; name a folder"), ("file/out", "cannot write to .*Not a dir")):
+        refused = CliRunner().invoke(build_app(), [command, str(album), "-o", str(tmp_path / place), "--force"])
+        assert isinstance(refused.exception, InputError) and re.search(message, str(refused.exception))
+
+
+@pytest.mark.skipif(not Path("/proc").is_dir(), reason="a folder where nobody can write, on Linux")
+def test_folders_where_nothing_can_be_written():
+    for place in ("/proc", "/proc/x"):
+        with pytest.raises(InputError, match=f"cannot write to {place}: .*; choose another folder"):
+            prepare_folder(Path(place), force=True)
+
+
+def test_openburst_again(album, tmp_path):
+    """What was written before and is not any more is no part of it."""
+    out, options = tmp_path / "bench", ["--subsets", "still"]
+    command = ["openburst", str(album), "-o", str(out), "--force"]
+    assert CliRunner().invoke(build_app(), [*command, *options, "--maps", "--frames", "15"]).exit_code == 0
+    (album / "0007.png").rename(album / "0008.png")
+    assert CliRunner().invoke(build_app(), [*command, *options]).exit_code == 0
+    (item,) = open_benchmark(out).items
+    assert item.name == "0008" and item.load().frames.shape[1] == 14
+    (album / "0008.png").write_bytes(b"no")
+    assert CliRunner().invoke(build_app(), [*command, *options]).exit_code
+    with pytest.raises(InputError, match="none of the known benchmarks"):  # half of it may be written
+        open_benchmark(out)
+
+
 def test_openburst_says_what_it_cannot_do(album, tmp_path):
     def refused(*options):
         result = CliRunner().invoke(build_app(), ["openburst", str(album), "-o", str(tmp_path / "out"), *options])
@@ -236,3 +299,13 @@ def test_openburst_command(album, tmp_path):
     assert json.loads((out / "openburst.json").read_text())["published"] is False
     wrong = run("openburst", album, "-o", tmp_path / "x", "--subsets", "dark")
     assert wrong.returncode == 2 and "OpenBurst has no subset 'dark'" in wrong.stderr
+
+
+def test_a_full_disk_is_said(tmp_path, monkeypatch):
+    def full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("burstmamba.data.pictures.os.replace", full)
+    with pytest.raises(InputError, match="a.json could not be written: the disk is full"):
+        write_whole(tmp_path / "a.json", b"{}")
+    assert not list(tmp_path.iterdir())

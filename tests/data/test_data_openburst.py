@@ -114,6 +114,8 @@ def test_bad_frames(bursts):
 
 def test_seeds():
     assert seed_of("0117") == 117 and seed_of("photo 12b") == 12 and seed_of("fig") == seed_of("fig") > 1000
+    assert seed_of(str(2**63)) == 2**63
+    openburst_sample(photograph(), "still", seed_of("IMG_" + 25 * "9"))
     first, again, other = (openburst_sample(photograph(), "noisy", seed).frames for seed in (1, 1, 2))
     assert torch.equal(first, again) and not torch.equal(first, other)
 

@@ -7,7 +7,9 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from burstmamba.evaluation.complexity import cost_of_further_frame, measure_complexity, sum_operations
+from burstmamba.errors import InputError
+from burstmamba.evaluation import complexity_plot
+from burstmamba.evaluation.complexity import Complexity, cost_of_further_frame, measure_complexity, sum_operations
 from burstmamba.model.burstmamba import BurstMamba
 from burstmamba.model.config import preset
 
@@ -91,6 +93,15 @@ def test_cost_is_linear_in_frames_and_area():
     small, large = (measure_complexity(config, side, side, 14) for side in (32, 64))
     squeeze = sum(config.blocks) * 2 * config.channels * 4  # channel attention acts once an image
     assert large.total("executed") - squeeze == pytest.approx(4 * (small.total("executed") - squeeze), rel=1e-9)
+
+
+def test_plots_that_cannot_be_written(tmp_path, monkeypatch):
+    pytest.importorskip("matplotlib", reason="plots need matplotlib")
+    monkeypatch.setattr(complexity_plot, "measure_complexity", lambda *_: Complexity(0, 0, {}, {}))
+    (tmp_path / "file").write_text("")
+    for name in ("file/c.png", "c.nonsense"):
+        with pytest.raises(InputError, match=rf"cannot write .*{name} \(.*\); name another PNG"):
+            complexity_plot.plot_complexity(preset("tiny"), 8, 8, tmp_path / name)
 
 
 def test_command_prints_json_and_draws():

@@ -152,6 +152,16 @@ def test_verdicts():
     assert verdict(Order("a", "b", strict=False), Interval(-0.1, -0.2, -0.05, 40)) == "no, reversed"
 
 
+def test_one_image_decides_nothing():
+    """Its interval would have no width."""
+    assert verdict(Order("a", "b"), Interval(0.001, 0.001, 0.001, 1)) == "too few images"
+    table = ablation_table("components")
+    books = {"ablation-single": book([30.0], "L=1"), "ablation-burst": book([30.001], "L=14 unaligned")}
+    text = markdown(table, [collect(table, books, "still", 0)])
+    assert "| single | 31.668 / 0.900 | 30.00 |" in text
+    assert "| single < burst, no GAS | +1.213 dB | +0.001 | too few images |" in text
+
+
 def test_results_survive_a_file(tmp_path):
     table = ablation_table("components")
     results = [collect(table, {"ablation-single": book([30.0, 31.0], "L=1")}, "still", 1)]

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from burstmamba.checkpoint import save_checkpoint
+from burstmamba.cli import ablate as ablating
 from burstmamba.cli.ablate import ablate, run_folder, steps_taken
 from burstmamba.errors import InputError
 from burstmamba.evaluation import evaluate as evaluating
@@ -97,11 +98,33 @@ def test_a_row_of_other_settings_is_not_taken_for_this_one(photographs, tmp_path
     ablate("components", **options)
     (run / "recipe.json").write_text(load_recipe("ablation-single").to_json())
     ablate("components", **options)
-    for setting, name in (("loss=charbonnier", "loss"), ("phases.batch=2", "phases")):
+    for setting, name in (("loss=charbonnier", "loss"), ("phases.batch=2", "phases"), ("phases.steps=20000", "phases")):
         with pytest.raises(
             InputError, match=f"was trained with another {name}; give the same settings or another --out"
         ):
             ablate("components", set_=[setting], **options)
+
+
+def test_a_row_without_a_checkpoint_begins_again(photographs, tmp_path, monkeypatch):
+    """A recipe alone is what a training leaves that ended before its first checkpoint."""
+    begun, run = [], run_folder(tmp_path, "ablation-single", 0)
+    monkeypatch.setattr(ablating, "run_training", lambda recipe, *_: begun.append(recipe))
+    run.mkdir(parents=True)
+    (run / "recipe.json").write_text(load_recipe("ablation-single").to_json())
+    options = {"benchmark": photographs, "out": tmp_path, "only": "ablation-single", "score": False, "device": "cpu"}
+    ablate("components", steps=3, **options)
+    assert begun == ["ablation-single"]
+    (run / "checkpoints").mkdir()
+    (run / "checkpoints/step-00000001.safetensors").write_bytes(b"")
+    with pytest.raises(InputError, match="was trained with another phases"):
+        ablate("components", steps=3, **options)
+
+
+def test_a_place_that_cannot_be_written_to(photographs, tmp_path):
+    (tmp_path / "file").write_text("")
+    for options in ({"only": "ablation-single"}, {"train": False}):
+        with pytest.raises(InputError, match=r"file.* cannot be a folder \(.*\); choose another place"):
+            ablate("components", benchmark=photographs, out=tmp_path / "file", device="cpu", **options)
 
 
 def test_the_lock_ends_with_its_process(tmp_path):

@@ -10,6 +10,7 @@ from burstmamba.errors import InputError
 from burstmamba.evaluation.baselines import bicubic, nearest
 from burstmamba.evaluation.classical import ClassicalSettings, noise_level, point_spread, solve
 from burstmamba.evaluation.metrics import psnr
+from burstmamba.evaluation.reconstruct import Method, reconstruct
 from burstmamba.model.base_image import color_masks
 
 QUICK = ClassicalSettings(iterations=40, rate=0.03)
@@ -34,6 +35,20 @@ def test_bicubic_corner_keeps_lr_pixels():
     assert torch.allclose(shift[..., 8:-8, 8:-8], torch.tensor(-1.5 / 4 * 0.015, dtype=torch.float64), atol=1e-9)
 
 
+def test_nearest_follows_the_centres():
+    image = torch.rand(2, 3, 9, 7)
+    assert torch.equal(nearest(image), image.repeat_interleave(4, dim=-2).repeat_interleave(4, dim=-1))
+    corner = nearest(image, centres="corner")
+    for near in (-1, 0, 1):  # LR pixel i lies on HR pixel 4·i
+        assert torch.equal(corner[..., 4 + near :: 4, 4 + near :: 4][..., :8, :6], image[..., 1:, 1:])
+    pictures = [
+        reconstruct(Method(kind), image[:, None], None, model=None, scale=4, centres="corner", linear=False)
+        for kind in ("nearest", "bicubic")
+    ]
+    assert torch.equal(pictures[0], corner)
+    assert all(torch.allclose(picture[..., ::4, ::4], image, atol=1e-6) for picture in pictures)
+
+
 def test_bicubic_agrees_with_pillow():
     from PIL import Image
 
@@ -50,6 +65,8 @@ def test_bicubic_mosaic_of_grey_is_grey():
 def test_errors():
     with pytest.raises(InputError, match="centres must be half-pixel or corner, got 'middle'"):
         bicubic(torch.zeros(1, 3, 4, 4), centres="middle")
+    with pytest.raises(InputError, match="centres must be half-pixel or corner, got 'middle'"):
+        nearest(torch.zeros(1, 3, 4, 4), centres="middle")
 
 
 def test_point_spread_is_box_and_gaussian():

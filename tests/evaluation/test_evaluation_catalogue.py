@@ -88,8 +88,22 @@ def test_written_openburst(tmp_path):
     assert open_benchmark(tmp_path).name == "openburst-30"
 
 
+def test_what_openburst_json_lists_is_opened(tmp_path):
+    """Bursts and subsets of an earlier set may lie beside the new ones."""
+    for subset in ("still", "moving"):
+        for name in ("0004", "older"):
+            write_burst(tmp_path / subset, name, rgb_sample())
+    (tmp_path / "openburst.json").write_text('{"subsets": ["still"], "names": ["0004"]}')
+    assert [(item.subset, item.name) for item in open_benchmark(tmp_path).items] == [("still", "0004")]
+    with pytest.raises(InputError, match="has none of the subsets moving; write them with burstmamba openburst"):
+        open_benchmark(tmp_path / "moving")
+    (tmp_path / "openburst.json").write_text('{"subsets": ["still"], "names": ["0004", "lost"]}')
+    with pytest.raises(InputError, match="lost has no frames"):
+        open_benchmark(tmp_path).items[1].load()
+
+
 def test_a_damaged_description_is_said(tmp_path):
-    for content in ("{", "[1, 2]", "7"):
+    for content in ("{", "[1, 2]", "7", '{"names": 7}'):
         (tmp_path / "openburst.json").write_text(content)
         with pytest.raises(
             InputError, match=r"openburst\.json cannot be read \(.*\); write it again with burstmamba openburst"

@@ -92,6 +92,34 @@ def test_mistakes_are_said_before_anything_is_scored(photographs, weights, tmp_p
     assert not list(tmp_path.iterdir())
 
 
+def test_places_that_cannot_be_written_to(photographs, tmp_path):
+    """One sentence, before anything is scored."""
+    (tmp_path / "file").write_text("")
+    for options in (
+        {"out": tmp_path / "file"},
+        {"out": tmp_path / "out", "images": tmp_path / "file"},
+        {"out": tmp_path / "out", "images": tmp_path / "file/pictures"},
+    ):
+        with pytest.raises(InputError, match=r"file.* cannot be a folder \(.*\); choose another place"):
+            evaluate("none", str(photographs), lpips=False, device="cpu", **options)
+    with pytest.raises(InputError, match="file cannot be a folder"):
+        evaluate("none", "charts", out=tmp_path / "file", device="cpu")
+    (tmp_path / "taken").mkdir()
+    (tmp_path / "taken/bicubic").write_text("")
+    with pytest.raises(InputError, match=r"taken/bicubic/still cannot be a folder \(Not a directory\)"):
+        options = {"lpips": False, "device": "cpu", "subset": "still", "limit": 1}
+        evaluate("none", str(photographs), out=tmp_path / "out", images=tmp_path / "taken", **options)
+
+
+def test_a_folder_that_cannot_be_locked(tmp_path):
+    (tmp_path / ".lock").mkdir()
+    with (
+        pytest.raises(InputError, match=r"cannot write to .*: Is a directory; choose another folder"),
+        folder_lock(tmp_path, wait=False),
+    ):
+        pass
+
+
 def test_a_single_image_network_is_scored_once(photographs, tmp_path, capsys):
     """It sees one frame whatever is asked for, and that is said."""
     save_checkpoint(tmp_path / "single.safetensors", BurstMamba(preset("tiny").single()), notes={"steps": "0"})

@@ -73,6 +73,40 @@ def test_scores_of_other_bursts_are_not_mixed(tmp_path):
             Evaluation(Benchmark("charts", others), methods, tmp_path, workers=1).run(HEADER)
 
 
+def test_scores_of_other_frames_are_not_mixed(tmp_path):
+    """Other noise and other sizes of one scene; what changes by rounding alone is the same burst."""
+    methods, first = [Method("bicubic")], benchmark(1)
+    Evaluation(first, methods, tmp_path, workers=1).run(HEADER)
+    noise = 0.01 * torch.randn(sample(0).frames.shape, generator=torch.Generator().manual_seed(0))
+    noisy = replace(sample(0), frames=(sample(0).frames + noise).clamp(0, 1))
+    rounded = replace(sample(0), frames=(sample(0).frames * 65535).round() / 65535)
+    for load in (lambda: noisy, lambda: replace(sample(0), frames=sample(0).frames[:, :3], correspondence=None)):
+        others = Benchmark("charts", (replace(first.items[0], load=load),))
+        with pytest.raises(InputError, match=r"another still/00 \(the same ground truth, other frames\); choose"):
+            Evaluation(others, methods, tmp_path, workers=1).run(HEADER)
+    same = Benchmark("charts", (replace(first.items[0], load=lambda: rounded),))
+    assert len(Evaluation(same, [*methods, Method("nearest")], tmp_path, workers=1).run(HEADER).scores) == 2
+
+
+def test_a_burst_that_is_another_now_is_not_added(tmp_path):
+    """The first burst may be the same one; the others are looked at when they are read."""
+    evaluation(tmp_path, [Method("bicubic")]).run(HEADER)
+    first, second, third = benchmark().items
+    changed = Benchmark("charts", (first, replace(second, load=lambda: sample(9)), third))
+    with pytest.raises(InputError, match="holds scores of another still/01"):
+        Evaluation(changed, [Method("bicubic"), Method("nearest")], tmp_path, workers=1).run(HEADER)
+
+
+def test_books_from_before_frames_were_kept_go_on(tmp_path):
+    evaluation(tmp_path, [Method("bicubic")]).run(HEADER)
+    path = tmp_path / "scores.json"
+    content = json.loads(path.read_text())
+    kept = content.pop("frames")
+    path.write_text(json.dumps(content))
+    book = evaluation(tmp_path, [Method("bicubic"), Method("nearest")]).run(HEADER)
+    assert len(book.scores) == 6 and book.frames == kept == json.loads(path.read_text())["frames"]
+
+
 def test_books_that_cannot_be_read(tmp_path):
     with pytest.raises(InputError, match=r"missing\.json cannot be read \(No such file or directory\)"):
         ScoreBook.load(tmp_path / "missing.json")

@@ -1,5 +1,7 @@
 """Evaluating methods on a small benchmark: batching, resuming, treatments, other methods' outputs."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -138,11 +140,13 @@ def test_formats_of_outputs(tmp_path):
     (tmp_path / "broken.npy").write_bytes(b"no array")
     np.save(tmp_path / "flat.npy", pixels[..., 0])
     np.save(tmp_path / "signed.npy", pixels.astype(np.int64))
+    np.save(tmp_path / "bytes.npy", pixels.astype(np.float32))
     cv2.imwrite(str(tmp_path / "grey.png"), pixels[..., 0])
     reasons = {
         "cut": "cut.jpg cannot be read", "empty": "empty.png cannot be read", "broken": "broken.npy cannot be read",
         "flat": "flat.npy is not an RGB picture", "grey": "grey.png is not an RGB picture",
         "signed": "signed.npy holds int64; 8 or 16 bits without sign or floats",
+        "bytes": r"bytes.npy has floats up to 255 where \[0, 1\] is expected; divide them",
     }  # fmt: skip
     for name, reason in reasons.items():
         with pytest.raises(InputError, match=reason):
@@ -209,6 +213,9 @@ def test_bursts_that_are_too_short_are_named(tmp_path, model):
     methods = [Method("network", 4, "exact"), Method("network", 5, "exact")]
     book = evaluation(tmp_path, methods, model=model).run(HEADER)
     assert book.distinct("method") == ["L=4 exact"]
+    assert book.problems == {"L=5 exact: still": "its bursts have 4 frames; choose a --burst-length of at most that."}
+    named = replace(benchmark(1), name="openburst-like")
+    book = Evaluation(named, methods[1:], tmp_path / "openburst", model=model, workers=1).run(HEADER)
     assert book.problems == {
         "L=5 exact: still": "its bursts have 4 frames; longer ones: burstmamba openburst --frames."
     }
@@ -283,6 +290,8 @@ def test_interval():
     assert spread.high - spread.low == pytest.approx(2 * 1.96 * np.std(values) / np.sqrt(200), rel=0.05)
     assert interval([float("inf"), 30.0]).mean == 30.0
     assert interval([]).count == 0
+    alone = interval([30.0])
+    assert alone.sign == 0 and alone.text() == "30.00" and interval([30.0, 31.0]).text() == "30.50 [30.00, 31.00]"
 
 
 def test_paired_difference_sees_what_the_spread_hides():
