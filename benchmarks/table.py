@@ -94,7 +94,7 @@ def restore(content: dict) -> Cells | None:
     row = next((row for row in content["entries"] if (row["megapixels"], row["frames"]) == (1.0, 14)), None)
     if row is None:
         return None
-    network, whole = row["seconds"]["network"], sum(row["seconds"].values())
+    network, whole = row["seconds"]["network"], row["total_s"]
     text = f"{network:.1f} s, {row['peak_gpu_mb'] / 1024:.0f} GiB; {whole:.1f} s from files to picture"
     if again := row.get("seconds_again"):
         text = f"{again['network']:.1f} s (the first picture {text})"
@@ -161,7 +161,7 @@ def table(folder: Path, *, short: bool) -> str:
         return ""
     head = ["| what | measured | to reach | as fast as, in the same run |", "|---|---|---|---|"]
     below = [f"- {where}: {', '.join(dict.fromkeys(files))}" for where, files in origins.items()]
-    return "\n".join([*head, *lines, "", "Medians; measured on", *below, ""])
+    return "\n".join([*head, *lines, "", "Medians (restore: one job); measured on", *below, ""])
 
 
 def origin(content: dict) -> str:

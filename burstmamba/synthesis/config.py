@@ -139,7 +139,7 @@ class SynthesisConfig:
         return size
 
     def without_nuisance(self) -> SynthesisConfig:
-        """Only camera motion, optics and noise: no objects, no bad frames, nothing saturated."""
+        """No objects, no bad frames, nothing saturated: camera motion, optics, noise and processing stay."""
         return replace(
             self,
             moving_object=0.0,

@@ -65,7 +65,9 @@ def test_every_row_reads_its_file(tmp_path):
     write(
         tmp_path,
         "restore_paper_cuda",
-        entries=[{"megapixels": 1.0, "frames": 14, "seconds": seconds, "peak_gpu_mb": 8192}],
+        entries=[
+            {"megapixels": 1.0, "frames": 14, "seconds": seconds, "total_s": sum(seconds.values()), "peak_gpu_mb": 8192}
+        ],
     )
     scored = {"preset": "light", "size": 48, "bursts_per_second": 155.9, "metrics_share": 0.038}
     write(tmp_path, "evaluation", rows=[scored])
