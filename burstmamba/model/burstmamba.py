@@ -76,7 +76,8 @@ class BurstMamba(nn.Module):
         """What the upsampler's output is added to: the mean that was subtracted, or the interpolated keyframe."""
         if self.config.global_skip == "none":
             return self.mean
-        return base_image(keyframe, self.config.scale, self.config.centres)
+        with torch.autocast(keyframe.device.type, enabled=False):  # or a mosaic's colours would be rounded
+            return base_image(keyframe, self.config.scale, self.config.centres)
 
     def _run(self, stage: nn.Module, *inputs: object) -> Tensor:
         if self.recompute_stages and torch.is_grad_enabled():

@@ -104,8 +104,9 @@ def in_half(model: nn.Module) -> nn.Module:
         if isinstance(module, SelectiveScan2d):
             A, weight = module.fold(gpu=True)
             module.folded = A, None if weight is None else weight.to(torch.bfloat16)
-            for linear in (module.in_proj, module.out_proj):
-                linear.weight = nn.Parameter(fill_up(linear.weight), requires_grad=False)
+            halves = torch.cat([fill_up(half) for half in module.in_proj.weight.chunk(2)])  # as they are taken apart
+            module.in_proj.weight = nn.Parameter(halves, requires_grad=False)
+            module.out_proj.weight = nn.Parameter(fill_up(module.out_proj.weight), requires_grad=False)
         if isinstance(module, PaddedConvolution) and module.bias is not None:
             module.weight, module.bias = (
                 nn.Parameter(fill_up(tensor), requires_grad=False) for tensor in (module.weight, module.bias)
@@ -186,5 +187,6 @@ def fitting_tile(config: ModelConfig, length: int, device: torch.device) -> int:
 
 
 def is_out_of_memory(error: RuntimeError) -> bool:
-    """Whether a smaller window may help; torch raises two kinds, and a plain RuntimeError for CPU memory."""
-    return isinstance(error, torch.OutOfMemoryError) or "DefaultCPUAllocator" in str(error)
+    """Whether a smaller window may help; torch raises a kind of its own, and libraries and the CPU plain ones."""
+    words = ("DefaultCPUAllocator", "out of memory", "ALLOC_FAILED")
+    return isinstance(error, torch.OutOfMemoryError) or any(word in str(error) for word in words)

@@ -58,7 +58,7 @@ class RecordedSource:
         self.processes = processes or Processes()
         self.pool = ThreadPoolExecutor(threads)
         self.writing = Lock()
-        self.waiting: dict[tuple[int, bool], list[Future[Sample]]] = {}
+        self.waiting: dict[tuple[int, bool, int], list[Future[Sample]]] = {}
 
     def batch(self, step: int, phase: Phase, frames: int) -> Sample:
         """Read, crop, turn and shuffle this process's share of the batch."""
@@ -68,12 +68,13 @@ class RecordedSource:
                 "give more data or --set phases.batch=N."
             )
         moving = any(length > 1 for length, _ in phase.frames)
-        self.waiting = {key: found for key, found in self.waiting.items() if key[0] >= step and key[1] == moving}
+        kind = (moving, phase.batch)  # a new phase may ask for others
+        self.waiting = {key: found for key, found in self.waiting.items() if key[0] >= step and key[1:] == kind}
         for number in range(step, step + AHEAD):
-            if (number, moving) not in self.waiting:
+            if (number, *kind) not in self.waiting:
                 chosen = self.order(number, phase.batch)[self.processes.share(phase.batch)]
-                self.waiting[number, moving] = [self.pool.submit(self.load, index, moving) for index in chosen]
-        whole = [future.result() for future in self.waiting.pop((step, moving))]
+                self.waiting[number, *kind] = [self.pool.submit(self.load, index, moving) for index in chosen]
+        whole = [future.result() for future in self.waiting.pop((step, *kind))]
         share = self.processes.share(phase.batch)
         samples = [
             augment(self.fit(sample, phase), self.dice(step, share.start + place), size=phase.patch, lengths=(frames,))

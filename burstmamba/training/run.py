@@ -172,6 +172,8 @@ class Run:
         # At least one step is left to take.
         place, left = self.place, min(round(self.options.start_at * self.recipe.steps), self.recipe.steps - 1)
         place.step = left
+        if not place.averaged:
+            place.averaged = -left  # nothing is averaged yet, wherever the schedule is entered
         while left >= self.recipe.phases[place.phase].steps:
             left -= self.recipe.phases[place.phase].steps
             place.phase += 1

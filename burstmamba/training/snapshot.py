@@ -84,9 +84,10 @@ class Snapshots:
         write_atomically(path, save(tensors, metadata=metadata))
         if best:
             self._mark_best(path)
-        # Files that a killed process left half written go as well.
+        # Files that a killed process left half written go as well; a damaged one of a later step may be older.
         for old in (*self.files()[: -self.keep], *self.folder.glob(".*.part")):
-            old.unlink(missing_ok=True)
+            if old != path:
+                old.unlink(missing_ok=True)
         return path
 
     def _mark_best(self, path: Path) -> None:

@@ -187,6 +187,8 @@ def stop_if_broken(run: Run, look: Look, source: Source, step: TrainStep) -> Non
     """End the run when too many gradients in a row were not finite; the last such batch is kept for inspection."""
     if look.broken < run.recipe.bad_steps:
         return
+    if run.device.type == "cuda":
+        torch.cuda.synchronize()  # the next batch may still be in the making, in the same memory
     number, phase = look.progress.last_skipped, run.recipe.phases[run.place.phase]
     sample = source.batch(number, phase, burst_length(phase, run.recipe.seed, number))
     names = ["frames", "target", "to_frame", "to_keyframe", "confidence"]

@@ -301,3 +301,14 @@ def test_fused_kernels_of_a_gpu_change_nothing(reach):
     with torch.no_grad():
         found = model(frames)
     assert torch.allclose(found, model(frames), atol=1e-4)
+
+
+def test_a_mosaic_s_colours_are_not_rounded_by_autocast():
+    model = BurstMamba(preset("tiny-raw")).eval()
+    for parameter in model.keyframe.upsampler.parameters():
+        torch.nn.init.zeros_(parameter)  # what is left is the interpolated keyframe
+    frames = torch.rand(1, 1, 1, 16, 16)
+    with torch.no_grad():
+        expected = model(frames)
+        with torch.autocast("cpu", torch.bfloat16):
+            assert (model(frames) - expected).abs().max() < 1e-6

@@ -16,7 +16,7 @@ from burstmamba.model.burstmamba import BurstMamba
 from burstmamba.model.config import ModelConfig, preset
 from burstmamba.restoration.ensemble import TURNS
 from burstmamba.restoration.restore import Restoration, restore_burst
-from burstmamba.restoration.runner import in_half
+from burstmamba.restoration.runner import in_half, is_out_of_memory
 from burstmamba.restoration.tiles import Box
 
 
@@ -277,10 +277,11 @@ def test_tiles_follow_free_memory(monkeypatch):
     assert restore_module.SMALLEST_TILE == 48
 
 
-def test_half_weights_change_nothing_but_rounding():
+@pytest.mark.parametrize("channels", [12, 15])
+def test_half_weights_change_nothing_but_rounding(channels):
     """In a network whose channels have to be filled up, and with products that are made ahead."""
     torch.manual_seed(0)
-    model = BurstMamba(replace(preset("tiny"), channels=12, burst_channels=6)).eval()
+    model = BurstMamba(replace(preset("tiny"), channels=channels, burst_channels=6)).eval()
     for parameter in model.burst.projections.parameters():
         torch.nn.init.normal_(parameter, std=0.1)
     frames = torch.rand(1, 3, 3, 12, 14)
@@ -291,4 +292,9 @@ def test_half_weights_change_nothing_but_rounding():
     assert (rounded - expected).abs().max() > 1e-4  # rounding can be told from none
     assert (found - expected).abs().mean() < 1.5 * (rounded - expected).abs().mean()
     assert {parameter.dtype for parameter in model.parameters()} == {torch.float32}
-    assert model.keyframe.stages[0].blocks[0].scan.in_proj.weight.shape == (48, 12)
+    assert model.keyframe.stages[0].blocks[0].scan.in_proj.weight.shape == (4 * channels, channels)
+
+
+def test_memory_that_a_library_lacks():
+    assert is_out_of_memory(RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling cublasCreate"))
+    assert not is_out_of_memory(RuntimeError("shapes do not fit"))

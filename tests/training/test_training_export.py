@@ -137,3 +137,8 @@ def test_warm_start_of_a_raw_model_from_an_rgb_one(tmp_path):
     with pytest.raises(InputError, match="in_proj.weight does not fit"):
         save_checkpoint(tmp_path / "raw.safetensors", raw)
         warm_start(rgb, copy.deepcopy(rgb), tmp_path / "raw.safetensors")
+
+
+def test_a_new_average_is_short_wherever_the_schedule_is_entered(tmp_path):
+    run = toy_run(tmp_path / "late", start_at=0.5)
+    assert run.place.step == 4 and run.place.averaged + run.place.step == 0

@@ -324,3 +324,13 @@ def test_logbook_survives_a_cut_line(tmp_path):
     assert json.loads((tmp_path / "recipe.json").read_text())["loss"] == "l1"
     with pytest.raises(InputError, match="no logbook at"):
         read_logbook(tmp_path / "checkpoints")
+
+
+def test_a_damaged_later_checkpoint_does_not_cost_the_new_one(tmp_path):
+    recipe = replace(RECIPE, keep=1, save_steps=2)
+    toy_train(tmp_path, recipe)
+    checkpoints = tmp_path / "checkpoints"
+    (checkpoints / "step-00000099.safetensors").write_bytes(b"cut off")
+    run = toy_run(tmp_path, recipe, resume=True)
+    written = run.snapshots.write(replace(run.place, step=50), recipe.to_json(), {}, {}, {})
+    assert written.exists()

@@ -202,6 +202,15 @@ def test_recorded_bursts_are_each_used_once_an_epoch(tmp_path, caplog):
     assert checked.frames.shape == (2, 3, 3, 8, 8) and isinstance(checked.correspondence, Correspondence)
 
 
+def test_a_new_phase_gets_batches_of_its_own_size(tmp_path):
+    """Batches are read ahead; those of another size are not taken over."""
+    dataset = ToyDataset([tmp_path / str(number) for number in range(7)])
+    data = BurstFolders("realbsr-rgb", correspondence="identity")
+    source, smaller = RecordedSource(dataset, data, 0, CPU, cache=tmp_path / "maps"), replace(PHASE, batch=1)
+    source.batch(0, PHASE, 3)
+    assert [len(source.batch(step, smaller, 3).frames) for step in (1, 2, 3, 4)] == [1, 1, 1, 1]
+
+
 def test_errors_of_recorded_bursts(tmp_path):
     data = BurstFolders("realbsr-rgb", correspondence="identity")
     source = RecordedSource(ToyDataset([tmp_path / "0"]), data, 0, CPU, cache=tmp_path)
