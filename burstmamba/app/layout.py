@@ -18,6 +18,8 @@ from burstmamba.files.video import VIDEO_SUFFIXES
 
 # RAFT needs weights that are not shipped.
 ESTIMATORS = [name for name in METHODS if not name.startswith("raft")]
+DAY = 24 * 3600
+"""Seconds that a visitor's frames and pictures are kept; a long burst takes hours on a CPU."""
 INTRO = """# BurstMamba
 Drop a handheld burst of one scene and get one sharp picture of four times the size. Nothing leaves this machine."""
 
@@ -56,8 +58,8 @@ def build_page(models: list[str] | None = None, device: str = "cpu", limits: Upl
     page = Page(models, device, limits)
     for name in models:
         page.load(name)  # a wrong name is said now, not to a visitor who has waited for the alignment
-    with gr.Blocks(title="BurstMamba", analytics_enabled=False, delete_cache=(600, 3600)) as blocks:
-        session = gr.State(None, time_to_live=3600, delete_callback=lambda held: held and held.close())
+    with gr.Blocks(title="BurstMamba", analytics_enabled=False, delete_cache=(3600, DAY)) as blocks:
+        session = gr.State(None, time_to_live=DAY, delete_callback=lambda held: held and held.close())
         gr.Markdown(INTRO)
         with gr.Row(equal_height=False):
             with gr.Column(scale=2, min_width=300):
@@ -65,6 +67,7 @@ def build_page(models: list[str] | None = None, device: str = "cpu", limits: Upl
             with gr.Column(scale=3, min_width=320):
                 shown = result_part()
         connect(page, session, given, shown)
+        blocks.unload(page.leave)
     return blocks.queue(max_size=16, default_concurrency_limit=1)
 
 
@@ -134,4 +137,4 @@ def connect(page: Page, session: gr.State, given: InputPart, shown: ResultPart) 
     results = [shown.slider, shown.download, shown.status, given.run, given.cancel, shown.against]
     given.run.click(page.run, settings, results, **running)
     given.cancel.click(stop, [session], [shown.status], queue=False)
-    shown.against.input(page.compare, [shown.against, given.model, session], [shown.slider, shown.status], **running)
+    shown.against.input(page.compare, [shown.against, session], [shown.slider, shown.status], **running)

@@ -30,6 +30,8 @@ class Page:
     def __init__(self, models: list[str], device: str, limits: UploadLimits, most_frames: int = 30) -> None:
         self.models, self.device, self.limits, self.most_frames = models, device, limits, most_frames
         self.load = lru_cache(maxsize=2)(lambda name: load_model(name, device))
+        self.working: dict[str | None, Session] = {}
+        """Sessions whose burst is being restored, by the visitor's tab."""
 
     def examples(self) -> list[str]:
         """Names of the shipped bursts that one of the models reads."""
@@ -94,7 +96,13 @@ class Page:
         return session.thumbnails(), found(session)
 
     def run(
-        self, model: str, estimator: str, length: float, session: Session | None, progress: gr.Progress = PROGRESS
+        self,
+        model: str,
+        estimator: str,
+        length: float,
+        session: Session | None,
+        progress: gr.Progress = PROGRESS,
+        request: gr.Request | None = None,
     ) -> Iterator[tuple]:
         """Restore. Yields slider, download, status, run button, cancel button, comparison choice."""
         if session is None or session.loaded is None:
@@ -102,6 +110,8 @@ class Page:
             return
         idle = gr.Button(interactive=True), gr.Button(interactive=False)
         yield gr.skip(), gr.skip(), "Working …", gr.Button(interactive=False), gr.Button(interactive=True), gr.skip()
+        tab = None if request is None else request.session_hash
+        self.working[tab] = session
         try:
             done = session.restore(self.model_for(session, model), estimator, int(length), teller(progress))
         except Cancelled:  # by the visitor
@@ -114,6 +124,8 @@ class Page:
             log.exception("a job failed")
             yield gr.skip(), gr.skip(), f"**That failed:** {type(error).__name__}: {error}", *idle, gr.skip()
             return
+        finally:
+            self.working.pop(tab, None)
         assert session.result is not None
         before = session.picture("bicubic", session.interpolated())
         after = session.picture("burstmamba", session.result)
@@ -122,14 +134,18 @@ class Page:
         status = f"{len(done.burst)} frame(s) → {width}×{height} pixels in {seconds:.1f} s."
         yield (before, after), gr.DownloadButton(value=after, interactive=True), status, *idle, BICUBIC
 
-    def compare(self, what: str, model: str, session: Session | None, progress: gr.Progress = PROGRESS):
+    def leave(self, request: gr.Request) -> None:
+        """A tab was closed or loaded again: nobody waits for its result, but others may wait for their turn."""
+        stop(self.working.get(request.session_hash))
+
+    def compare(self, what: str, session: Session | None, progress: gr.Progress = PROGRESS):
         """Show the result against something else. Returns slider, status."""
         if session is None or session.result is None:
             return gr.skip(), gr.skip()
         if what == BICUBIC:
             image, name = session.interpolated(), "bicubic"
         else:
-            image, name = session.single(self.model_for(session, model), teller(progress)), "single"
+            image, name = session.single(teller(progress)), "single"
         return (session.picture(name, image), session.picture("burstmamba", session.result)), f"Left: {what}."
 
 
@@ -155,7 +171,7 @@ def found(session: Session) -> str:
     dropped = [i for i in session.dropped - {session.keyframe} if not session.left_out(i)]
     used = sum(r.kept for r in session.alignment.frames) - len(dropped)
     notes = "".join(f"\n- {note}" for note in (*session.loaded.notes, *session.alignment.notes))
-    return f"{used} of {len(session.burst)} frame(s) of {width}×{height} pixels will be used.{notes}"
+    return f"{used} of {len(session.burst)} frame(s) of {width}×{height} pixels can be used.{notes}"
 
 
 def select(session: Session | None, event: gr.SelectData) -> str:

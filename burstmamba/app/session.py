@@ -49,6 +49,10 @@ class Session:
     restoration: Restoration | None = None
     restored: int = 0
     """The keyframe of the result."""
+    model: nn.Module | None = None
+    """The network that made it."""
+    runs: int = 0
+    """Pictures of each run have addresses of their own: a browser would show the old ones again."""
 
     def close(self) -> None:
         """Remove the visitor's files."""
@@ -136,13 +140,20 @@ class Session:
         burst, maps = self.alignment.burst.select(kept), self.alignment.correspondence.select(kept)
         restoration = Restoration(model, burst, correspondence=maps, progress=checked)
         # All at once: whoever cancels keeps the picture before, and what it is compared with.
-        self.result, self.restoration, self.restored = restoration.image(), restoration, self.keyframe
+        self.result, self.restoration, self.restored, self.model = (
+            restoration.image(),
+            restoration,
+            self.keyframe,
+            model,
+        )
+        shutil.rmtree(self.folder / f"run-{self.runs - 1}", ignore_errors=True)  # the one before may still be shown
+        self.runs += 1
         return restoration
 
-    def single(self, model: nn.Module, progress: Progress | None = None) -> Tensor:
+    def single(self, progress: Progress | None = None) -> Tensor:
         """What the same network makes of the keyframe alone."""
-        assert self.restoration is not None
-        return Restoration(model, self.restoration.burst.select([0]), progress=progress).image()
+        assert self.restoration is not None and self.model is not None
+        return Restoration(self.model, self.restoration.burst.select([0]), progress=progress).image()
 
     def interpolated(self) -> Tensor:
         """The keyframe, enlarged bicubically: what everybody has without a burst."""
@@ -156,5 +167,6 @@ class Session:
         camera = self.burst.camera
         if camera.linear:
             image = develop(image, camera, exposure=automatic_exposure(self.result, camera))
-        metadata = self.loaded.every_metadata[self.restored]
-        return str(save_image(self.folder / f"{name}.png", image, metadata=metadata, force=True))
+        folder, metadata = self.folder / f"run-{self.runs}", self.loaded.every_metadata[self.restored]
+        folder.mkdir(exist_ok=True)
+        return str(save_image(folder / f"{name}.png", image, metadata=metadata, force=True))

@@ -13,7 +13,10 @@ from burstmamba.errors import InputError
 from burstmamba.files.shots import kind_of, natural_key
 
 # What damaged, locked and unusual zip files raise; a name may be longer than the system takes.
-UNPACKING = (zipfile.BadZipFile, zipfile.LargeZipFile, zlib.error, lzma.LZMAError, RuntimeError, EOFError, OSError)
+UNPACKING = (
+    *(zipfile.BadZipFile, zipfile.LargeZipFile, zlib.error, lzma.LZMAError),
+    *(RuntimeError, ValueError, EOFError, OSError),
+)
 
 
 @dataclass(frozen=True)
@@ -71,7 +74,7 @@ def unpack(archive: Path, folder: Path, limits: UploadLimits) -> list[Path]:
                 found.append(target)
             return found
     except UNPACKING as error:
-        reason = getattr(error, "strerror", None) or error
+        reason = "it is encrypted" if "encrypted" in str(error) else getattr(error, "strerror", None) or error
         raise InputError(
             f"{archive.name} cannot be unpacked ({reason}); zip the frames again, without a password."
         ) from None

@@ -6,6 +6,7 @@ import importlib
 import io
 import os
 import sys
+from typing import Annotated
 
 import typer
 from rich.console import Console
@@ -40,10 +41,28 @@ def build_app() -> typer.Typer:
         add_completion=False,
         pretty_exceptions_enable=False,
     )
+    app.callback()(whole_command)
     for name, module in COMMANDS.items():
         function = getattr(importlib.import_module(f"burstmamba.cli.{module}"), name.replace("-", "_"))
         app.command(name)(function)
     return app
+
+
+def show_version(wanted: bool) -> None:
+    """Print the version and stop."""
+    if wanted:
+        from burstmamba import __version__
+
+        typer.echo(__version__)
+        raise typer.Exit
+
+
+def whole_command(
+    version: Annotated[
+        bool, typer.Option("--version", is_eager=True, callback=show_version, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    """Options of the command itself."""
 
 
 def main() -> None:

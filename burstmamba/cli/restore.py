@@ -23,7 +23,7 @@ def restore(
     burst_length: Annotated[int, typer.Option(min=1, help="Use at most this many frames, the best.")] = 30,
     keyframe: Annotated[str, typer.Option(help="first, sharpest, a position from 0 or a file name.")] = "first",
     correspondence: Annotated[
-        str, typer.Option(help="auto, homography, dense, raft-small, raft-large, identity or maps.")
+        str, typer.Option(help="auto, homography, dense, raft-small, raft-large, identity or a file of maps.")
     ] = "auto",
     scale: Annotated[int, typer.Option(help="1 to 4; less than the model's is averaged down.")] = 4,
     crop: Annotated[str | None, typer.Option(metavar="X,Y,W,H", help="Restore this part, in frame pixels.")] = None,

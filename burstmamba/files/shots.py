@@ -106,6 +106,8 @@ def find_shots(shots: Shots, max_pixels: int = MAX_PIXELS, headerless: Headerles
     """
     notes: list[str] = []
     if isinstance(shots, (str, os.PathLike)):
+        if not os.fspath(shots):
+            raise InputError("the name of the burst is empty; name a folder, some pictures or a video clip.")
         paths = _expand(Path(shots), notes)
     else:
         paths = [path for item in shots for path in _expand(Path(item), notes)]

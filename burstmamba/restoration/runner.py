@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -60,8 +61,9 @@ class Runner:
         """Call `tell` with the share of a window that is done, after each stage of the network; it may raise."""
         stages = list(getattr(getattr(self.model, "keyframe", None), "stages", ()))
         shares = [(i + 1) / (len(stages) + 1) for i in range(len(stages))]
+        mine = threading.get_ident()  # other threads may run the same network
         hooks = [
-            stage.register_forward_hook(lambda *_, share=share: tell(share))
+            stage.register_forward_hook(lambda *_, share=share: tell(share) if threading.get_ident() == mine else None)
             for stage, share in zip(stages, shares, strict=True)
         ]
         try:

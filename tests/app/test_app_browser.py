@@ -152,6 +152,19 @@ def test_an_example_is_one_click(page):
         small.save(wanted, optimize=True)
 
 
+def test_the_second_result_is_shown_too(page):
+    shown = []
+    for example, size in (("fig", "640×480"), ("nuthatch", "640×480")):
+        page.get_by_role("button", name=f"Example: {example}").click()
+        page.wait_for_function("document.querySelector('#status').innerText.includes('14 of 14 frame(s)')")
+        page.click("#run")
+        page.wait_for_function(f"document.querySelector('#status').innerText.includes('→ {size} pixels')")
+        page.wait_for_selector("#slider img")
+        page.wait_for_timeout(500)
+        shown.append(page.evaluate("[...document.querySelectorAll('#slider img')].map(image => image.src)"))
+    assert len(shown[0]) >= 2 and not set(shown[0]) & set(shown[1])
+
+
 def test_a_bad_upload_shows_a_sentence(page, tmp_path):
     (tmp_path / "letter.jpg").write_text("Dear page, this is not a picture.")
     page.set_input_files("#drop input[type=file]", str(tmp_path / "letter.jpg"))

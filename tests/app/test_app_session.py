@@ -3,6 +3,7 @@
 import shutil
 import zipfile
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -62,7 +63,7 @@ def test_left_out_frames_do_not_reach_the_network(session):
     assert "left out by you" in session.thumbnails()[1][1]
     session.restore(Counting(), "homography", length=2)
     assert session.result.mean().item() == pytest.approx(0.2)
-    assert session.single(Counting()).mean().item() == pytest.approx(0.1)
+    assert session.single().mean().item() == pytest.approx(0.1)
 
 
 def test_the_interpolated_keyframe_and_the_files(session):
@@ -72,7 +73,9 @@ def test_the_interpolated_keyframe_and_the_files(session):
     got = np.asarray(Image.open(path)).astype(float)
     expected = np.asarray(Image.open(EXAMPLE[0]).resize((320, 240), Image.Resampling.BICUBIC)).astype(float)
     assert got.shape == (240, 320, 3) and np.abs(got - expected).mean() < 3
-    assert Path(path).parent == session.folder
+    assert Path(path).parent.parent == session.folder
+    session.restore(Counting(), "auto", length=14)
+    assert session.picture("bicubic", session.interpolated()) != path, "a browser would show the old picture"
 
 
 def test_cancel_stops_the_network(session):
@@ -132,7 +135,7 @@ def test_the_page_knows_its_models_and_has_one_queue():
     with pytest.raises(InputError, match="no model 'nonsense'"):
         build_page(["nonsense"])
     page = build_page(["light"])
-    computing = [function for function in page.fns.values() if function.queue]
+    computing = [function for function in page.fns.values() if function.queue and function.name != "leave"]
     assert len(computing) > 5 and {function.concurrency_id for function in computing} == {"work"}
     assert {function.concurrency_limit for function in computing} == {1}
 
@@ -176,3 +179,31 @@ def test_frames_that_cannot_be_used_are_not_switched(session, tmp_path):
     _, status = Page(["light"], "cpu", UploadLimits()).toggle(session)
     assert status.startswith("99.png is not used: ") and not session.dropped
     assert found(session).startswith("3 of 4 frame(s)")
+
+
+def test_a_job_ends_with_its_tab(session):
+    """Jobs run one after the other: nobody should wait for a picture that nobody sees."""
+    from burstmamba.app.page import Page
+
+    page, tab = Page(["light"], "cpu", UploadLimits()), SimpleNamespace(session_hash="tab")
+    page.load = lambda name: Leaving()
+    session.upload(EXAMPLE[:2], UploadLimits(), limit=30)
+
+    class Leaving(Counting):
+        def forward(self, frames, maps):
+            page.leave(SimpleNamespace(session_hash="another"))
+            assert not session.cancel.is_set()
+            page.leave(tab)
+            return super().forward(frames, maps)
+
+    _, last = page.run("light", "identity", 14, session, lambda *step, **more: None, tab)
+    assert last[2] == "Cancelled." and session.result is None and not page.working
+
+
+def test_a_zip_file_with_a_broken_name(session, tmp_path):
+    with zipfile.ZipFile(tmp_path / "frames.zip", "w") as archive:
+        archive.write(EXAMPLE[0], "ü.png")
+    content = (tmp_path / "frames.zip").read_bytes().replace("ü".encode(), b"\xff\xfe")
+    (tmp_path / "frames.zip").write_bytes(content)
+    with pytest.raises(InputError, match="frames.zip cannot be unpacked"):
+        session.upload([str(tmp_path / "frames.zip")], UploadLimits(), limit=30)

@@ -5,6 +5,7 @@ import json
 import pytest
 from typer.testing import CliRunner
 
+import burstmamba
 from burstmamba.cli import build_app
 from burstmamba.kernels.cpu import library as cpu_library
 
@@ -33,3 +34,8 @@ def test_prints_every_section():
     assert result.exit_code == 0, result.output
     for word in ("versions", "torch", "devices", "scan backends", "reference", "models", "light", "extras", "heif"):
         assert word in result.output
+
+
+def test_the_version():
+    done = CliRunner().invoke(build_app(), ["--version"])
+    assert done.exit_code == 0 and done.output.strip() == burstmamba.__version__

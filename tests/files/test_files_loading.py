@@ -251,3 +251,8 @@ def test_every_frame_keeps_its_metadata(tmp_path, photo):
 def test_names_that_no_file_can_have(tmp_path):
     with pytest.raises(InputError, match="cannot be read .File name too long"):
         read_burst(tmp_path / ("a" * 300 + ".png"))
+
+
+def test_an_empty_name_is_not_this_folder():
+    with pytest.raises(InputError, match="the name of the burst is empty"):
+        load_burst("")

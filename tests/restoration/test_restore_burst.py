@@ -1,5 +1,6 @@
 """restore_burst with stand-in networks whose right answer is known."""
 
+import threading
 import time
 from dataclasses import replace
 
@@ -16,7 +17,7 @@ from burstmamba.model.burstmamba import BurstMamba
 from burstmamba.model.config import ModelConfig, preset
 from burstmamba.restoration.ensemble import TURNS
 from burstmamba.restoration.restore import Restoration, restore_burst
-from burstmamba.restoration.runner import in_half, is_out_of_memory
+from burstmamba.restoration.runner import Runner, in_half, is_out_of_memory
 from burstmamba.restoration.tiles import Box
 
 
@@ -298,3 +299,16 @@ def test_half_weights_change_nothing_but_rounding(channels):
 def test_memory_that_a_library_lacks():
     assert is_out_of_memory(RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling cublasCreate"))
     assert not is_out_of_memory(RuntimeError("shapes do not fit"))
+
+
+def test_other_threads_are_not_watched():
+    """Two callers may share a network; each hears of its own work."""
+    model, told = BurstMamba(preset("tiny")).eval(), []
+    frames = torch.rand(1, 1, 3, 16, 16)
+    with Runner(model).watched(told.append):
+        other = threading.Thread(target=lambda: model(frames))
+        other.start()
+        other.join()
+        assert not told
+        model(frames)
+    assert told == pytest.approx([1 / 3, 2 / 3])
