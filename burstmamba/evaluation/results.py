@@ -28,9 +28,9 @@ Intervals are 95 % bootstrap intervals over images. "Frames used" counts frames 
 The paper trains on the published training sets (Zurich RAW-to-RGB with SyntheticBurst's pipeline, RealBSR-RGB,
 RealBSR-RAW) for 400 k steps and reports on their test sets. Nothing here was trained or scored on them. The models
 below are trained on 333 freely licensed photographs with synthesised bursts, for less than an hour each on one GPU,
-and scored on OpenBurst, which is synthesised, too, from 40 other photographs. **Numbers on OpenBurst cannot be
-compared with published numbers**; orders between methods can. Whoever has the published data can score any weights
-on it with `burstmamba evaluate`.
+and scored on OpenBurst, which is synthesised, too, from 40 other photographs.
+**Numbers on OpenBurst cannot be compared with published numbers**; orders between methods can. Whoever has the
+published data can score any weights on it with `burstmamba evaluate`.
 """
 
 
