@@ -87,7 +87,7 @@ def test_processes_pause_together(tmp_path):
     """What a process keeps back for validating is its own affair, so the others are asked before it pauses."""
     asked.clear()
     run = alone(tmp_path, pause_after=0.01)
-    assert not train(run, ToySource(0, run.processes)).finished and asked == [True]
+    assert not train(run, ToySource(0, run.processes)).finished and asked == [True, False]
 
 
 def test_processes_begin_at_the_same_step(tmp_path):
