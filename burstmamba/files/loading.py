@@ -34,12 +34,15 @@ class LoadedBurst:
     """A burst with what its files said and what was decided while reading them."""
 
     burst: Burst
-    metadata: SourceMetadata
-    """Of the keyframe, for the saved image."""
+    every_metadata: tuple[SourceMetadata, ...]
+    """Of each frame of the burst."""
     notes: tuple[str, ...] = ()
     """Sentences for the user: frames left out, conversions, scaling."""
-    every_metadata: tuple[SourceMetadata, ...] = ()
-    """Of each frame of the burst."""
+
+    @property
+    def metadata(self) -> SourceMetadata:
+        """Of the keyframe, for the saved image."""
+        return self.every_metadata[0]
 
 
 def load_burst(shots: Shots, *, keyframe: int | str = "first", limit: int | None = None) -> Burst:
@@ -101,7 +104,7 @@ def read_burst(
     every = tuple(stack.metadata[i] for i in kept)
     if len({metadata.icc_profile for metadata in every}) > 1:
         notes.append(f"the frames' colour profiles differ; that of {burst.names[0]} is taken for all")
-    return LoadedBurst(burst, every[0], tuple(notes), every)
+    return LoadedBurst(burst, every, tuple(notes))
 
 
 def check_sizes(files: ShotFiles) -> None:

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from burstmamba.model.burstmamba import BurstMamba
 from burstmamba.model.config import ModelConfig
+from burstmamba.model.keyframe_stream import Upsampler
 
 SIZES = ("channels", "state", "head_channels", "burst_channels", "burst_state", "psi_channels")
 FREE = (*SIZES, "blocks", "reach", "drop_path")
@@ -110,7 +111,7 @@ def grow(state: Mapping[str, Tensor], few: ModelConfig, network: BurstMamba) -> 
             grown[name] = torch.full_like(own, constant)
         elif source in state and not (new_head and ".upsampler." in name):
             grown[name] = widen(name, state[source].cpu(), own, few, many, generator)
-    return grown | (head(state, grown, many, generator) if new_head else {})
+    return grown | (head(state, grown, network, generator) if new_head else {})
 
 
 def origin(name: str, few: ModelConfig, many: ModelConfig) -> tuple[str, float | None]:
@@ -181,13 +182,15 @@ def share(weight: Tensor, dim: int, index: Tensor, generator: torch.Generator) -
 
 
 def head(
-    state: Mapping[str, Tensor], own: Mapping[str, Tensor], many: ModelConfig, generator: torch.Generator
+    state: Mapping[str, Tensor], own: Mapping[str, Tensor], network: BurstMamba, generator: torch.Generator
 ) -> dict[str, Tensor]:
     """An upsampler in steps that begins as one that makes all pixels of a token at once.
 
     Its first channels are the pixels of a token, which the shuffles put in their places; the others are not read yet.
     """
-    enter, name = own["keyframe.upsampler.enter.weight"].clone(), "keyframe.upsampler."
+    many, name, steps = network.config, "keyframe.upsampler.", network.keyframe.upsampler
+    assert isinstance(steps, Upsampler)
+    enter = own[f"{name}enter.weight"].clone()
     leave, bias = state[f"{name}leave.weight"].cpu(), state[f"{name}leave.bias"].cpu()
     index = torch.arange(many.channels) % leave.shape[1]
     enter[: len(leave)] = share(leave.index_select(1, index), 1, index, generator)
@@ -195,7 +198,7 @@ def head(
     lifted[: len(bias)] = bias + SHIFT
     grown = {f"{name}enter.weight": enter, f"{name}enter.bias": lifted}
     side, shift = many.scale, SHIFT
-    for number, factor in enumerate({2: (2,), 3: (3,), 4: (2, 2)}[many.scale]):
+    for number, factor in enumerate(steps.factors):
         weight, offset = (own[f"{name}steps.{number}.{kind}"].clone() for kind in ("weight", "bias"))
         pixels = torch.arange(many.out_channels * side**2).view(-1, factor, side // factor, factor, side // factor)
         order = pixels.permute(0, 2, 4, 1, 3).flatten()  # channel, place in a part, part: as a shuffle wants them

@@ -90,7 +90,7 @@ def test_float_grey_keeps_its_tones(tmp_path):
         read_photograph(tmp_path / "grey.tif")
 
 
-@pytest.mark.filterwarnings("ignore::PIL.Image.DecompressionBombWarning")
+@pytest.mark.filterwarnings("ignore::PIL.Image.DecompressionBombWarning")  # half the limit warns, which is not asked
 def test_photographs_too_large_to_decode_are_unreadable(album, monkeypatch):
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 4700)  # Pillow refuses twice as many: the first of the three
     with pytest.raises(InputError, match=r"a.png cannot be read .*\(it has more pixels than Pillow decodes"):
