@@ -27,7 +27,7 @@ Intervals are 95 % bootstrap intervals over images. "Frames used" counts frames 
 
 The paper trains on the published training sets (Zurich RAW-to-RGB with SyntheticBurst's pipeline, RealBSR-RGB,
 RealBSR-RAW) for 400 k steps and reports on their test sets. Nothing here was trained or scored on them. The models
-below are trained on 333 freely licensed photographs with synthesised bursts, for less than an hour each on one GPU,
+below are trained on 333 freely licensed photographs with synthesised bursts, for an hour each at most on one GPU,
 and scored on OpenBurst, which is synthesised, too, from 40 other photographs.
 **Numbers on OpenBurst cannot be compared with published numbers**; orders between methods can. Whoever has the
 published data can score any weights on it with `burstmamba evaluate`.
@@ -110,7 +110,7 @@ def _origin(path: Path, header: dict[str, str]) -> str:
     words = [f"commit {header.get('commit', '?')}", header.get("hardware", "?"), header.get("date", "?")]
     if sha:
         words.append(f"weights sha256 {sha}…")
-    trained = ", ".join(f"{name} {text}" for name, text in training.items() if len(text) < 60)
+    trained = ", ".join(f"{name} {text}" for name, text in sorted(training.items()) if len(text) < 60)
     return "; ".join(words) + (f"; trained: {trained}" if trained else "") + f"; `{path.name}`."
 
 
