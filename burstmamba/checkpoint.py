@@ -15,6 +15,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor
 
+from burstmamba.device import pick_device
 from burstmamba.errors import InputError
 from burstmamba.model.burstmamba import BurstMamba
 from burstmamba.model.config import ModelConfig, preset
@@ -115,8 +116,9 @@ def read_checkpoint(path: str | Path) -> CheckpointFile:
 def load_checkpoint(path: str | Path, device: torch.device | str = "cpu") -> BurstMamba:
     """Rebuild the model that a file describes, ready for inference.
 
-    A file with only `keyframe.*` weights gives the single-image network.
+    A file with only `keyframe.*` weights gives the single-image network. Devices are named as in the commands.
     """
+    device = pick_device(device) if isinstance(device, str) else device
     file = read_checkpoint(path)
     config = file.config
     if not any(name.startswith("burst.") for name in file.weights):

@@ -128,6 +128,15 @@ def test_errors(model, tmp_path):
         ModelConfig.from_json(newer)
 
 
+def test_devices_are_named_as_in_the_commands(model, tmp_path):
+    save_checkpoint(tmp_path / "m.safetensors", model)
+    known = "cuda" if torch.cuda.is_available() else "cpu"
+    assert next(load_checkpoint(tmp_path / "m.safetensors", "auto").parameters()).device.type == known
+    for name, message in {"cuda:99": "there is no cuda:99: torch sees", "gpu": "device must be auto, cpu, cuda"}.items():
+        with pytest.raises(InputError, match=message):
+            load_checkpoint(tmp_path / "m.safetensors", name)
+
+
 def test_other_files_of_a_training_are_named(model, tmp_path):
     """What lies beside the weights is not taken for another program's."""
     place = Snapshots(tmp_path / "checkpoints", 1).write(Place(), "{}", model.state_dict(), {}, {}, best=True)

@@ -29,13 +29,14 @@ def align(
     from burstmamba.correspondence import align_burst
     from burstmamba.correspondence import save_maps as write_maps
     from burstmamba.correspondence.maps import check_maps_file
-    from burstmamba.correspondence.report import check_folder, write_report
+    from burstmamba.correspondence.report import write_report
     from burstmamba.files import read_burst
+    from burstmamba.folders import make_folder
 
     if save_maps is not None:
         check_maps_file(save_maps)
     if out is not None:
-        check_folder(out)
+        make_folder(out)
 
     shots = burst[0] if len(burst) == 1 else burst
     chosen: int | str = int(keyframe) if keyframe.isdecimal() else keyframe

@@ -64,8 +64,9 @@ def evaluate(
     from burstmamba.evaluation.alignment_cache import AlignmentCache, default_workers
     from burstmamba.evaluation.catalogue import open_benchmark
     from burstmamba.evaluation.evaluate import Evaluation
-    from burstmamba.evaluation.folder_lock import folder_lock, make_folder
+    from burstmamba.evaluation.folder_lock import folder_lock
     from burstmamba.evaluation.provenance import provenance
+    from burstmamba.folders import make_folder
 
     device = str(pick_device(device))
     if device == "cpu":
@@ -223,7 +224,7 @@ def print_charts(methods: list[Method], model, device: str, out: Path, header: d
 
     from burstmamba.checkpoint import write_atomically
     from burstmamba.evaluation.charts import ideal_charts, measure_charts
-    from burstmamba.evaluation.folder_lock import make_folder
+    from burstmamba.folders import make_folder
 
     make_folder(out)
     with progress_display() as progress:

@@ -19,19 +19,9 @@ from burstmamba.burst import Burst
 from burstmamba.correspondence.align import Alignment
 from burstmamba.correspondence.field import pixel_grid, sample_at
 from burstmamba.correspondence.light import encode_srgb
-from burstmamba.errors import InputError
+from burstmamba.folders import make_folder
 
 PICTURE_SIDE = 480
-
-
-def check_folder(folder: Path) -> None:
-    """Make the folder of a report, or say why it cannot be written to."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(f"{folder} cannot be made a folder ({error.strerror}); choose another one.") from None
-    if not os.access(folder, os.W_OK):
-        raise InputError(f"the folder {folder} cannot be written to; choose another one.")
 
 
 def write_report(alignment: Alignment, folder: Path) -> list[Path]:
@@ -41,7 +31,7 @@ def write_report(alignment: Alignment, folder: Path) -> list[Path]:
         The files: report.json, motion.png, flow.png, residual.png, confidence.png, before.webp and after.webp (frames
         one after the other, as they came and warped to the keyframe).
     """
-    check_folder(folder)
+    make_folder(folder)
     frames = pictures(alignment.burst)  # (l, 3, h, w)
     maps = alignment.correspondence
     factor = alignment.burst.size[1] / frames.shape[-1]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -16,6 +15,7 @@ from burstmamba.data.folders import write_burst, write_maps
 from burstmamba.data.photographs import photograph_tensor
 from burstmamba.data.synthetic_burst import write_synthetic_burst
 from burstmamba.errors import InputError
+from burstmamba.folders import make_folder
 from burstmamba.settings import change, split_setting
 from burstmamba.synthesis import SynthesisConfig, synthesis_preset, synthesize_burst
 from burstmamba.synthesis.dice import Dice
@@ -27,15 +27,9 @@ OWN_OPTIONS = {"pipeline": "--preset", "frames": "--frames", "maps": "--maps"}
 
 def prepare_folder(folder: Path, *, force: bool) -> None:
     """Make a folder to write to; one with other files in it is refused unless asked for."""
-    if folder.exists() and not folder.is_dir():
-        raise InputError(f"{folder} is a file; name a folder to write to.")
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        if not force and any(folder.iterdir()):
-            raise InputError(f"{folder} is not empty; choose a new folder or add --force.")
-        tempfile.TemporaryFile(dir=folder).close()  # some folders can be read and not written to
-    except OSError as error:
-        raise InputError(f"cannot write to {folder}: {error.strerror}; choose another folder.") from error
+    make_folder(folder)
+    if not force and any(folder.iterdir()):
+        raise InputError(f"{folder} is not empty; choose a new folder or add --force.")
 
 
 @dataclass(frozen=True)

@@ -19,12 +19,12 @@ from burstmamba.evaluation.alignment_cache import AlignedBurst, AlignmentCache, 
 from burstmamba.evaluation.benchmark import Benchmark, Item
 from burstmamba.evaluation.color_alignment import base_frame
 from burstmamba.evaluation.fingerprint import TRUTH_TOLERANCE, fingerprint, mean_value, same_frames
-from burstmamba.evaluation.folder_lock import make_folder
 from burstmamba.evaluation.lpips import Lpips
 from burstmamba.evaluation.outputs import LINEAR_WHITE, read_output
 from burstmamba.evaluation.protocol import protocol, score
 from burstmamba.evaluation.reconstruct import Method, batch_size, frames_and_maps, reconstruct
 from burstmamba.evaluation.scores import Score, ScoreBook
+from burstmamba.folders import make_folder
 from burstmamba.model.burstmamba import BurstMamba
 
 CHUNK = 32

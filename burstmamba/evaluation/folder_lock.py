@@ -10,17 +10,10 @@ from pathlib import Path
 from typing import IO
 
 from burstmamba.errors import InputError
+from burstmamba.folders import make_folder
 
 PAUSE = 0.2
 """Seconds between two attempts."""
-
-
-def make_folder(folder: Path) -> None:
-    """Make a folder unless it is there; a place where there can be none is said."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(f"{folder} cannot be a folder ({error.strerror}); choose another place.") from error
 
 
 @contextmanager

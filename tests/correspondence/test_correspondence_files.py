@@ -216,7 +216,7 @@ def test_places_that_cannot_be_written_are_said_first(tmp_path):
     (tmp_path / "file").write_text("")
     for options, sentence in (
         (("--save-maps", str(tmp_path / "none/maps.safetensors")), "none does not exist or cannot be written to"),
-        (("-o", str(tmp_path / "file")), "file cannot be made a folder"),
+        (("-o", str(tmp_path / "file")), "file: it is a file; choose another folder"),
     ):
         result = run(str(tmp_path / "burst"), *options)
         assert result.returncode == 2 and sentence in result.stderr and "Traceback" not in result.stderr

@@ -249,7 +249,7 @@ def test_synthetic_burst_has_fourteen_frames(album, tmp_path):
 @pytest.mark.parametrize("command", ["synthesize", "openburst"])
 def test_places_that_cannot_be_written_to(album, tmp_path, command):
     (tmp_path / "file").write_text("")
-    for place, message in (("file", "file is a file; name a folder"), ("file/out", "cannot write to .*Not a dir")):
+    for place, message in (("file", "file: it is a file; choose"), ("file/out", "cannot write to .*Not a dir")):
         refused = CliRunner().invoke(build_app(), [command, str(album), "-o", str(tmp_path / place), "--force"])
         assert isinstance(refused.exception, InputError) and re.search(message, str(refused.exception))
 
