@@ -50,9 +50,6 @@ def train(run: Run, source: Source) -> Summary:
             run.close()  # the last checkpoint holds all there is; the weights in memory may not be themselves
         else:
             run.finish(score=interruption.signal is None)
-            run.processes.any(
-                False
-            )  # all leave together: one that ended while the first still wrote was at times aborted
     return Summary(run.finished, interruption.signal)
 
 

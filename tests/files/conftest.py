@@ -82,7 +82,9 @@ def write_dng():
                 (33422, 1, len(cfa), bytes("RGB".index(colour) for colour in cfa), True),
             ]
         photometric = 32803 if pixels.ndim == 2 else 34892
-        tifffile.imwrite(path, pixels, photometric=photometric, extratags=[*tags, *extra], metadata=None)
+        planes = "contig" if pixels.ndim == 3 else None  # tifffile's newer versions would write rows as pages
+        kind = {"photometric": photometric, "planarconfig": planes}
+        tifffile.imwrite(path, pixels, extratags=[*tags, *extra], metadata=None, **kind)
         return path
 
     return write
