@@ -97,8 +97,8 @@ def join(device: torch.device, timeout: timedelta = timedelta(minutes=10)) -> Pr
                 "give torchrun --nproc-per-node at most that many."
             )
         torch.cuda.set_device(local)
-    # The group that exists when this is imported becomes a default of its functions. Imported later, by torch's compiler,
-    # it would keep our group and its threads alive after `leave`, and one of them at times met Python's end and aborted.
+    # The group that exists at its import is a default of its functions. Imported later, by torch's compiler, it would
+    # keep our group and its threads alive after `leave`; one of them met Python's end at times, and aborted.
     importlib.import_module("torch.distributed.nn")
 
     dist.init_process_group("nccl" if device.type == "cuda" else "gloo", timeout=timeout)
