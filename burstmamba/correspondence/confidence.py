@@ -22,6 +22,9 @@ ROOM = 1.5
 HALF_TRUST = 1.5
 # A way there and back that misses by this many pixels halves the confidence.
 HALF_TRIP = 0.6
+# How much of the noise's variance is left in fine and coarse details of a plane interpolated between its pixels,
+# averaged over all places between them.
+LEFT_FINE, LEFT_COARSE = 0.68, 0.90
 
 
 def disagreement(keyframe: Structure, warped: Structure, noise: Noise) -> Tensor:
@@ -84,7 +87,8 @@ def compare(keyframe: Structure, warped: Structure, view: Tensor, noise: Noise) 
     """Likeness of a frame in the keyframe's view with the keyframe, where `view` (h, w) is True.
 
     Noise differs between frames, so it adds nothing to the covariance of their details; what it adds to the variances
-    is known and taken off.
+    is known and taken off. It is known too low where noise is uneven, and what is left would pass for details that the
+    frame lacks; so the contrast is the slope of the line through the details of both that allows for noise in both.
     """
     overlap = float(view.float().mean())
     if min(view.shape) < 16:
@@ -92,22 +96,30 @@ def compare(keyframe: Structure, warped: Structure, view: Tensor, noise: Noise) 
     inside = torch.from_numpy(cv2.erode(view.byte().numpy(), np.ones((7, 7), np.uint8), borderValue=0)).bool()
     if int(inside.sum()) < 64:
         return Likeness(1.0, 1.0, overlap)
-    first, shared, second = _moments(keyframe.coarse, warped.coarse, inside, noise.coarse)
+    first, shared, second = _moments(keyframe.coarse, warped.coarse, inside, noise.coarse, LEFT_COARSE)
     correlation = shared / (first * second) ** 0.5 if min(first, second) > 0 else 1.0
-    first, shared, _ = _moments(keyframe.fine, warped.fine, inside, noise.fine)
-    sharpness = shared / first if first > 0 else 1.0
-    return Likeness(float(np.clip(correlation, -1, 1)), float(sharpness), overlap)
+    moments = _moments(keyframe.fine, warped.fine, inside, noise.fine, LEFT_FINE)
+    sharpness = _slope(*moments, LEFT_FINE) if moments[0] > 0 else 1.0
+    return Likeness(float(np.clip(correlation, -1, 1)), sharpness, overlap)
 
 
-def _moments(keyframe: Tensor, warped: Tensor, inside: Tensor, noise: float) -> tuple[float, float, float]:
+def _slope(first: float, shared: float, second: float, left: float) -> float:
+    """Slope of the line through pairs of values with noise in both, the second's variance `left` times the first's."""
+    if shared <= 0:
+        return 0.0
+    excess = second - left * first
+    return (excess + (excess**2 + 4 * left * shared**2) ** 0.5) / (2 * shared)
+
+
+def _moments(keyframe: Tensor, warped: Tensor, inside: Tensor, noise: float, left: float) -> tuple[float, float, float]:
     """Variance of the keyframe's details (h, w) of one size, covariance, variance of the frame's; noise taken off.
 
-    A variance that does not stand out from the noise is returned as 0.
+    A variance that does not stand out from the noise is returned as 0. The noise is the mean of both.
     """
     step = max(1, int((inside.numel() / 250_000) ** 0.5))  # of a large plane every n-th row and column say enough
     chosen = inside[::step, ::step]
     a, b = (details[::step, ::step][chosen].double() for details in (keyframe, warped))
-    first, second = (
-        v - noise if v > 1.5 * noise + 1e-7 else 0.0 for v in (a.square().mean().item(), b.square().mean().item())
-    )
+    noises = (2 * noise / (1 + left), 2 * noise * left / (1 + left))
+    variances = (a.square().mean().item(), b.square().mean().item())
+    first, second = (v - n if v > 1.5 * n + 1e-7 else 0.0 for v, n in zip(variances, noises, strict=True))
     return first, (a * b).mean().item(), second

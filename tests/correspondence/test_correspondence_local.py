@@ -14,7 +14,7 @@ from burstmamba.burst import Burst, Camera
 from burstmamba.correspondence import Correspondence, align_burst, estimate_correspondence
 from burstmamba.correspondence import estimate as estimation
 from burstmamba.correspondence.align import choose_keyframe
-from burstmamba.correspondence.confidence import disagreement, in_view, trust
+from burstmamba.correspondence.confidence import LEFT_COARSE, LEFT_FINE, _slope, disagreement, in_view, trust
 from burstmamba.correspondence.dense import compose_to_frame, compose_to_keyframe, round_trip
 from burstmamba.correspondence.estimate import estimate
 from burstmamba.correspondence.field import sample_at
@@ -194,6 +194,39 @@ def test_unrelated_and_blurred_frames_are_left_out():
     assert any(n.startswith("shaken is left out: it is blurred") for n in result.notes)
     assert result.frames[2].confidence == 0
     assert all(r.confidence > 0.9 for r in result.frames if r.kept)
+
+
+def test_noise_is_not_taken_for_sharpness_of_the_keyframe():
+    """A dim scene of little contrast, brighter to one side: its noise is uneven, and larger than its finest details."""
+    photo, ramp = procedural_photo(640, 10), torch.linspace(0.02, 0.7, 640)
+    for contrast, found in ((0.3, True), (0.2, False)):
+        scene = ramp + contrast * (photo - photo.mean())
+        burst = render(scene.clamp(0, 1), seed=6, frames=6, size=128, blurred=3, noise=(1e-2, 1e-4)).burst
+        reports = align_burst(burst).frames
+        assert all(0.8 < r.sharpness < 1.2 and r.kept for r in reports if r.index != 3)
+        assert not found or ("blurred" in reports[3].reason and reports[3].sharpness < 0.5)
+
+
+def test_the_slope_of_a_line_with_noise_in_both():
+    """Exact without noise, whatever is assumed of it; with noise of the assumed ratio, in the mean."""
+    for slope in (0.1, 0.6, 1.0, 1.7):
+        for left in (0.5, 1.0):
+            assert _slope(2.0, 2 * slope, 2 * slope**2, left) == pytest.approx(slope)
+            assert _slope(2.0 + 3, 2 * slope, 2 * slope**2 + 3 * left, left) == pytest.approx(slope)
+    assert _slope(1.0, -0.1, 1.0, 1.0) == 0
+
+
+def test_noise_that_interpolation_leaves():
+    """White noise moved by all parts of a pixel keeps the shares of its variance that comparisons count on."""
+    noise = torch.randn(1, 1, 256, 256, generator=torch.Generator().manual_seed(0))
+    shares = []
+    for x in torch.arange(8) / 8:
+        for y in torch.arange(8) / 8:
+            way = torch.stack((x, y))[None, :, None, None].expand(1, 2, 256, 256)
+            moved = Structure.of(sample_at(noise, way)[0, 0])
+            shares.append([part[8:-8, 8:-8].square().mean().item() for part in (moved.fine, moved.coarse)])
+    fine, coarse = np.mean(shares, axis=0) / shares[0]
+    assert fine == pytest.approx(LEFT_FINE, abs=0.02) and coarse == pytest.approx(LEFT_COARSE, abs=0.02)
 
 
 def test_nothing_remains():
