@@ -32,7 +32,7 @@ from burstmamba.errors import InputError
 log = logging.getLogger(__name__)
 
 SMALLEST_CONFIDENCE = 0.2
-SMALLEST_SHARPNESS = 0.7
+SMALLEST_SHARPNESS = 0.62
 SMALLEST_OVERLAP = 0.25
 ENOUGH_PIXELS = 1_000_000
 """Of a frame, for the numbers of its report."""

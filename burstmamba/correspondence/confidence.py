@@ -25,6 +25,8 @@ HALF_TRIP = 0.6
 # How much of the noise's variance is left in fine and coarse details of a plane interpolated between its pixels,
 # averaged over all places between them.
 LEFT_FINE, LEFT_COARSE = 0.68, 0.90
+# Frames of the keyframe's sharpness have slopes above 0.84, blurred ones up to 0.76.
+LEAST_SLOPE = 0.8
 
 
 def disagreement(keyframe: Structure, warped: Structure, noise: Noise) -> Tensor:
@@ -87,8 +89,9 @@ def compare(keyframe: Structure, warped: Structure, view: Tensor, noise: Noise) 
     """Likeness of a frame in the keyframe's view with the keyframe, where `view` (h, w) is True.
 
     Noise differs between frames, so it adds nothing to the covariance of their details; what it adds to the variances
-    is known and taken off. It is known too low where noise is uneven, and what is left would pass for details that the
-    frame lacks; so the contrast is the slope of the line through the details of both that allows for noise in both.
+    is known and taken off. Where noise is uneven it is known too low; the rest passes for details that the frame lacks.
+    The slope of the line that allows for noise in both does not mind, but is too high where the frame has more noise
+    than the keyframe. So a frame is blurred if both say so.
     """
     overlap = float(view.float().mean())
     if min(view.shape) < 16:
@@ -98,8 +101,11 @@ def compare(keyframe: Structure, warped: Structure, view: Tensor, noise: Noise) 
         return Likeness(1.0, 1.0, overlap)
     first, shared, second = _moments(keyframe.coarse, warped.coarse, inside, noise.coarse, LEFT_COARSE)
     correlation = shared / (first * second) ** 0.5 if min(first, second) > 0 else 1.0
-    moments = _moments(keyframe.fine, warped.fine, inside, noise.fine, LEFT_FINE)
-    sharpness = _slope(*moments, LEFT_FINE) if moments[0] > 0 else 1.0
+    first, shared, second = _moments(keyframe.fine, warped.fine, inside, noise.fine, LEFT_FINE)
+    sharpness = 1.0
+    if first > 0:
+        slope = _slope(first, shared, second, LEFT_FINE)
+        sharpness = slope if slope > LEAST_SLOPE else min(slope, shared / first)
     return Likeness(float(np.clip(correlation, -1, 1)), sharpness, overlap)
 
 
