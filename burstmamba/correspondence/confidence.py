@@ -22,11 +22,12 @@ ROOM = 1.5
 HALF_TRUST = 1.5
 # A way there and back that misses by this many pixels halves the confidence.
 HALF_TRIP = 0.6
-# How much of the noise's variance is left in fine and coarse details of a plane interpolated between its pixels,
-# averaged over all places between them.
-LEFT_FINE, LEFT_COARSE = 0.68, 0.90
-# Frames of the keyframe's sharpness have slopes above 0.84, blurred ones up to 0.76.
-LEAST_SLOPE = 0.8
+# How much of the noise's variance is left in fine details of a plane interpolated between its pixels, averaged over all
+# places between them.
+LEFT = 0.68
+# Frames of the keyframe's sharpness have slopes above 0.84, blurred ones up to 0.76; coarse details of the same scene
+# correlate by more than 0.9, also in strong noise, those of other scenes by up to 0.75.
+LEAST_SLOPE, SAME_SCENE = 0.8, 0.8
 
 
 def disagreement(keyframe: Structure, warped: Structure, noise: Noise) -> Tensor:
@@ -91,7 +92,7 @@ def compare(keyframe: Structure, warped: Structure, view: Tensor, noise: Noise) 
     Noise differs between frames, so it adds nothing to the covariance of their details; what it adds to the variances
     is known and taken off. Where noise is uneven it is known too low; the rest passes for details that the frame lacks.
     The slope of the line that allows for noise in both does not mind, but is too high where the frame has more noise
-    than the keyframe. So a frame is blurred if both say so.
+    than the keyframe or shows something else. So a frame of the same scene is blurred if both say so.
     """
     overlap = float(view.float().mean())
     if min(view.shape) < 16:
@@ -99,13 +100,17 @@ def compare(keyframe: Structure, warped: Structure, view: Tensor, noise: Noise) 
     inside = torch.from_numpy(cv2.erode(view.byte().numpy(), np.ones((7, 7), np.uint8), borderValue=0)).bool()
     if int(inside.sum()) < 64:
         return Likeness(1.0, 1.0, overlap)
-    first, shared, second = _moments(keyframe.coarse, warped.coarse, inside, noise.coarse, LEFT_COARSE)
-    correlation = shared / (first * second) ** 0.5 if min(first, second) > 0 else 1.0
-    first, shared, second = _moments(keyframe.fine, warped.fine, inside, noise.fine, LEFT_FINE)
+    first, shared, second = _moments(keyframe.coarse, warped.coarse, inside)
+    first, second = _above(first, noise.coarse), _above(second, noise.coarse)
+    comparable = min(first, second) > 0
+    correlation = shared / (first * second) ** 0.5 if comparable else 1.0
+    first, shared, second = _moments(keyframe.fine, warped.fine, inside)
     sharpness = 1.0
-    if first > 0:
-        slope = _slope(first, shared, second, LEFT_FINE)
-        sharpness = slope if slope > LEAST_SLOPE else min(slope, shared / first)
+    if _above(first, noise.fine) > 0:
+        noises = 2 * noise.fine / (1 + LEFT), 2 * noise.fine * LEFT / (1 + LEFT)  # their mean is what was measured
+        slope = _slope(max(first - noises[0], 0.0), shared, max(second - noises[1], 0.0), LEFT)
+        sure = slope > LEAST_SLOPE and comparable and correlation > SAME_SCENE
+        sharpness = slope if sure else min(slope, shared / (first - noise.fine))
     return Likeness(float(np.clip(correlation, -1, 1)), sharpness, overlap)
 
 
@@ -117,15 +122,14 @@ def _slope(first: float, shared: float, second: float, left: float) -> float:
     return (excess + (excess**2 + 4 * left * shared**2) ** 0.5) / (2 * shared)
 
 
-def _moments(keyframe: Tensor, warped: Tensor, inside: Tensor, noise: float, left: float) -> tuple[float, float, float]:
-    """Variance of the keyframe's details (h, w) of one size, covariance, variance of the frame's; noise taken off.
+def _above(variance: float, noise: float) -> float:
+    """The variance without the noise; 0 where it does not stand out."""
+    return variance - noise if variance > 1.5 * noise + 1e-7 else 0.0
 
-    A variance that does not stand out from the noise is returned as 0. The noise is the mean of both.
-    """
+
+def _moments(keyframe: Tensor, warped: Tensor, inside: Tensor) -> tuple[float, float, float]:
+    """Variance of the keyframe's details (h, w) of one size, covariance, variance of the frame's."""
     step = max(1, int((inside.numel() / 250_000) ** 0.5))  # of a large plane every n-th row and column say enough
     chosen = inside[::step, ::step]
     a, b = (details[::step, ::step][chosen].double() for details in (keyframe, warped))
-    noises = (2 * noise / (1 + left), 2 * noise * left / (1 + left))
-    variances = (a.square().mean().item(), b.square().mean().item())
-    first, second = (v - n if v > 1.5 * n + 1e-7 else 0.0 for v, n in zip(variances, noises, strict=True))
-    return first, (a * b).mean().item(), second
+    return a.square().mean().item(), (a * b).mean().item(), b.square().mean().item()

@@ -31,7 +31,7 @@ from burstmamba.errors import InputError
 METHODS = ("auto", "homography", "dense", "raft-small", "raft-large", "identity")
 # A frame whose details correlate less and of which less than half is trusted shows something else: it is given no
 # confidence at all. A large moving object alone lowers the correlation too, but leaves the rest trusted.
-SMALLEST_CORRELATION = 0.7
+SMALLEST_CORRELATION = 0.5
 SMALLEST_TRUST = 0.5
 # `auto` looks for local motion when more than this share of the view contradicts the homography.
 LOCAL_SHARE = 0.005
