@@ -94,7 +94,8 @@ def input_part(page: Page) -> InputPart:
         as_keyframe = gr.Button("Make keyframe", size="sm", min_width=100)
         leave_out = gr.Button("Leave out / use again", size="sm", min_width=100)
     with gr.Accordion("Settings", open=False):
-        model = gr.Dropdown(page.models, value=page.models[0], label="Model")
+        hint = "paper draws finer detail and takes several times as long." if "paper" in page.models else None
+        model = gr.Dropdown(page.models, value=page.models[0], label="Model", info=hint)
         length = gr.Slider(1, page.most_frames, value=14, step=1, label="Burst length: use at most")
         estimator = gr.Dropdown(ESTIMATORS, value="auto", label="Motion estimator")
     with gr.Row():

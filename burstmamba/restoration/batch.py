@@ -18,7 +18,7 @@ from burstmamba.device import pick_device
 from burstmamba.errors import InputError
 from burstmamba.files.grouping import group_bursts
 from burstmamba.files.saving import FORMATS, check_bits
-from burstmamba.restoration.job import JobReport, JobSettings, open_model, run_job
+from burstmamba.restoration.job import AUTO, JobReport, JobSettings, open_model, run_job
 from burstmamba.restoration.restore import Progress
 
 log = logging.getLogger(__name__)
@@ -71,7 +71,10 @@ def check_settings(items: list[BatchItem], settings: JobSettings) -> None:
     for item in items[:1]:
         check_bits(item.output, settings.bits)
     device = pick_device(settings.device)
-    for name in shipped_models() if settings.model == "auto" else [settings.model]:
+    names = [settings.model]
+    if settings.model == "auto":
+        names = [name for name in AUTO.values() if name in shipped_models()]
+    for name in names:
         open_model(name, device, settings.scale)
 
 

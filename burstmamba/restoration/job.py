@@ -31,6 +31,8 @@ from burstmamba.restoration.restore import Progress, Restoration
 from burstmamba.restoration.tiles import Box
 
 Say = Callable[[str], None]
+AUTO = {"RGB": "light", "RAW mosaics": "light-raw"}
+"""The shipped model that is taken for each kind of frames unless another is named."""
 LONG_WORK = 64 * 64 * 8
 """LR pixels from which on the time is estimated first."""
 STILL = 0.25
@@ -221,9 +223,9 @@ def pick_model(name: str, camera: Camera) -> str:
     """The model asked for; `auto` is the shipped one that reads these frames."""
     if name != "auto":
         return name
-    chosen = "light-raw" if camera.cfa else "light"
+    kind, other = ("RAW mosaics", "develop them to 16-bit TIFF first") if camera.cfa else ("RGB", "give RAW files")
+    chosen = AUTO[kind]
     if chosen not in shipped_models():
-        kind, other = ("RAW mosaics", "develop them to 16-bit TIFF first") if camera.cfa else ("RGB", "give RAW files")
         raise InputError(
             f"the frames are {kind} and no model for them is shipped with this version; name one with "
             f"--model FILE.safetensors, or {other}."

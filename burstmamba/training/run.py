@@ -171,14 +171,14 @@ class Run:
                     torch.nn.init.zeros_(parameter)
         # At least one step is left to take.
         place, left = self.place, min(round(self.options.start_at * self.recipe.steps), self.recipe.steps - 1)
-        place.step = left
+        place.step = place.entered = left
         if not place.averaged:
             place.averaged = -left  # nothing is averaged yet, wherever the schedule is entered
         while left >= self.recipe.phases[place.phase].steps:
             left -= self.recipe.phases[place.phase].steps
             place.phase += 1
         place.phase_step = place.fresh_at = left
-        place.seconds = self.options.start_at * 60 * (self.options.minutes or 0.0)
+        place.seconds = place.entered_seconds = self.options.start_at * 60 * (self.options.minutes or 0.0)
         if self.processes.first:
             write_atomically(self.options.out / "recipe.json", self.recipe.to_json().encode())
 
@@ -292,8 +292,9 @@ class Run:
         self.logbook.close()
 
     def notes(self) -> dict[str, str]:
-        """What a weights file says about its training."""
-        notes = {"steps": str(self.place.step), "minutes": f"{self.seconds() / 60:.1f}"}
+        """What a weights file says about its training: what was done, not what a late start left out."""
+        minutes = (self.seconds() - self.place.entered_seconds) / 60
+        notes = {"steps": str(self.place.step - self.place.entered), "minutes": f"{minutes:.1f}"}
         if self.scores is not None:
             notes |= {f"psnr_{name}": f"{value:.3f}" for name, value in asdict(self.scores).items()}
         return notes

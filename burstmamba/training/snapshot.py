@@ -27,7 +27,7 @@ class Place:
     """How far a run has come."""
 
     step: int = 0
-    """Steps taken since the run began: also the number of the next batch."""
+    """Steps of the schedule that are done: also the number of the next batch."""
     phase: int = 0
     phase_step: int = 0
     """Steps taken in the current phase."""
@@ -35,6 +35,10 @@ class Place:
     """Step of the phase at which the optimiser began anew: the warm-up counts from there."""
     seconds: float = 0.0
     """Wall time spent on the run, over all the times it was started."""
+    entered: int = 0
+    """Step at which the schedule was entered: those before it were never taken."""
+    entered_seconds: float = 0.0
+    """What `seconds` began with: the time that those steps count for."""
     best: float = float("-inf")
     """Validation PSNR of the best checkpoint so far."""
     averaged: int = 0

@@ -20,7 +20,7 @@ STREET = Path(__file__).parents[3] / "shared/data/bursts/street-lr"
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.skipif(not {"light", "light-raw"} <= {*shipped_models()}, reason="needs the shipped weights"),
+    pytest.mark.skipif(not {"light", "light-raw", "paper"} <= {*shipped_models()}, reason="needs the shipped weights"),
 ]
 
 
@@ -31,6 +31,11 @@ def side_by_side() -> Burst:
         parts = [np.asarray(Image.open(EXAMPLES / name / f"{i:02d}.png")) for name in ("fig", "nuthatch")]
         frames.append(torch.from_numpy(np.concatenate(parts, axis=1)).permute(2, 0, 1).float() / 255)
     return Burst(torch.stack(frames))
+
+
+def strip() -> Burst:
+    """Part of the same, for the slower network."""
+    return Burst(side_by_side().frames[:2, :, 40:88])
 
 
 def street() -> Burst:
@@ -45,7 +50,10 @@ def street_as_mosaics() -> Burst:
     return Burst(mosaic(0.6 * to_linear(street().frames)), Camera(cfa="RGGB", linear=True))
 
 
-@pytest.fixture(scope="module", params=[(side_by_side, "light"), (street, "light"), (street_as_mosaics, "light-raw")])
+@pytest.fixture(
+    scope="module",
+    params=[(side_by_side, "light"), (street, "light"), (street_as_mosaics, "light-raw"), (strip, "paper")],
+)
 def restored(request):
     """A burst restored in windows of 128 and of 256 pixels."""
     make, name = request.param

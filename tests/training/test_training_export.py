@@ -44,7 +44,21 @@ def test_warm_start_begins_where_the_export_ended(tmp_path):
         for name, value in theirs.state_dict().items():
             torch.testing.assert_close(ours.state_dict()[name], value, atol=1e-6, rtol=1e-3)
     assert (run.place.step, run.place.phase_step, run.place.fresh_at) == (50, 50, 50)
-    toy_train(tmp_path / "third", recipe, warm_start=tmp_path / "first" / "weights.safetensors", start_at=0.95)
+
+
+def test_weights_tell_of_the_training_that_was_done(tmp_path):
+    """Steps and minutes before a late start were skipped, not taken; resuming does not forget it."""
+    toy_train(tmp_path / "first")
+    recipe = replace(RECIPE, phases=(replace(PHASE, steps=100, warmup=10),))
+    late = {"warm_start": tmp_path / "first" / "weights.safetensors", "start_at": 0.95}
+    assert toy_train(tmp_path / "late", recipe, **late)[0].notes()["steps"] == "5"
+    for run in (
+        toy_run(tmp_path / "late", recipe, resume=True),
+        toy_run(tmp_path / "timed", recipe, minutes=600.0, **late),
+    ):
+        assert run.notes()["minutes"] == "0.0"
+    assert toy_run(tmp_path / "late", recipe, resume=True).notes()["steps"] == "5"
+    assert read_weights(tmp_path / "late" / "export").notes["steps"] == "5"
 
 
 def test_warm_start_from_a_checkpoint_of_a_run(tmp_path):
