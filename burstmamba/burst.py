@@ -92,7 +92,7 @@ def _as_frame(picture: np.ndarray, index: int) -> Tensor:
     """(h, w[, c]) → (c, h, w) float32 in [0, 1]."""
     if picture.ndim == 2:
         picture = picture[..., None]
-    white = {np.dtype(np.uint8): 255, np.dtype(np.uint16): 65535}.get(picture.dtype)
+    white = {np.dtype(np.uint8): 255, np.dtype(np.uint16): 65535}.get(picture.dtype.newbyteorder("="))
     if picture.ndim != 3 or (white is None and picture.dtype.kind != "f"):
         raise InputError(
             f"picture {index} must be an array (h, w, 3) of uint8, uint16 or float in [0, 1], "
@@ -127,5 +127,5 @@ def check_frames(frames: Tensor, rank: int) -> None:
     if frames.device.type != "cpu" or torch.compiler.is_compiling():
         return
     # The extremes tell: NaN anywhere makes both NaN, and finding them takes a tenth of the time of isfinite.
-    if not all(math.isfinite(value) for frame in frames.flatten(0, rank - 4) for value in frame.aminmax()):
+    if not all(math.isfinite(value) for frame in frames.detach().flatten(0, rank - 4) for value in frame.aminmax()):
         raise InputError("frames contain NaN or infinite values; clean them before the network.")

@@ -7,7 +7,9 @@ import torch
 from burstmamba import Burst, Camera, InputError
 
 
-@pytest.mark.parametrize(("kind", "white"), [("uint8", 255), ("uint16", 65535), ("float32", 1), ("float64", 1)])
+@pytest.mark.parametrize(
+    ("kind", "white"), [("uint8", 255), ("uint16", 65535), (">u2", 65535), ("float32", 1), ("float64", 1)]
+)
 def test_values(kind, white):
     picture = np.zeros((4, 6, 3), kind)
     picture[1, 2] = np.array([1, 0.4, 0]) * white

@@ -114,6 +114,9 @@ class Page:
         self.working[tab] = session
         try:
             done = session.restore(self.model_for(session, model), estimator, int(length), teller(progress))
+            assert session.result is not None
+            before = session.picture("bicubic", session.interpolated())
+            after = session.picture("burstmamba", session.result)
         except Cancelled:  # by the visitor
             yield gr.skip(), gr.skip(), "Cancelled.", *idle, gr.skip()
             return
@@ -126,9 +129,6 @@ class Page:
             return
         finally:
             self.working.pop(tab, None)
-        assert session.result is not None
-        before = session.picture("bicubic", session.interpolated())
-        after = session.picture("burstmamba", session.result)
         height, width = done.size
         seconds = sum(done.report.seconds.values())
         status = f"{len(done.burst)} frame(s) → {width}×{height} pixels in {seconds:.1f} s."
@@ -142,11 +142,14 @@ class Page:
         """Show the result against something else. Returns slider, status."""
         if session is None or session.result is None:
             return gr.skip(), gr.skip()
-        if what == BICUBIC:
-            image, name = session.interpolated(), "bicubic"
-        else:
-            image, name = session.single(teller(progress)), "single"
-        return (session.picture(name, image), session.picture("burstmamba", session.result)), f"Left: {what}."
+        try:
+            if what == BICUBIC:
+                image, name = session.interpolated(), "bicubic"
+            else:
+                image, name = session.single(teller(progress)), "single"
+            return (session.picture(name, image), session.picture("burstmamba", session.result)), f"Left: {what}."
+        except InputError as error:  # said on the page
+            return gr.skip(), sorry(error)
 
 
 def teller(progress: gr.Progress) -> Progress:

@@ -82,10 +82,10 @@ class Session:
         """Estimate motion against the chosen keyframe, unless that is known already."""
         if self.aligned_with == (self.keyframe, estimator):
             return
-        self.order = [self.keyframe, *(i for i in range(len(self.burst)) if i != self.keyframe)]
+        order = [self.keyframe, *(i for i in range(len(self.burst)) if i != self.keyframe)]
         tell = progress or (lambda stage, done, total: None)
-        self.alignment = align(self.burst.select(self.order), estimator, lambda done, total: tell("align", done, total))
-        self.aligned_with = (self.keyframe, estimator)
+        alignment = align(self.burst.select(order), estimator, lambda done, total: tell("align", done, total))
+        self.order, self.alignment, self.aligned_with = order, alignment, (self.keyframe, estimator)
 
     def thumbnails(self) -> list[tuple[np.ndarray, str]]:
         """A small picture and a line for every loaded frame, in its own order."""
@@ -168,5 +168,5 @@ class Session:
         if camera.linear:
             image = develop(image, camera, exposure=automatic_exposure(self.result, camera))
         folder, metadata = self.folder / f"run-{self.runs}", self.loaded.every_metadata[self.restored]
-        folder.mkdir(exist_ok=True)
+        folder.mkdir(parents=True, exist_ok=True)
         return str(save_image(folder / f"{name}.png", image, metadata=metadata, force=True))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -78,6 +79,25 @@ def restore(
         restore_one(shots or [], output, settings, as_json=as_json, dry_run=dry_run)
 
 
+class Teller(Console):
+    """Says what goes on; once nobody can hear it, the work goes on without a word."""
+
+    def __init__(self, *, stderr: bool) -> None:
+        super().__init__(stderr=stderr, soft_wrap=True, highlight=False, emoji=False)
+
+    def say(self, sentence: str) -> None:
+        """One line."""
+        try:
+            self.print(sentence, markup=False)
+        except OSError:  # such as a log on a disk that is full
+            self.on_broken_pipe()
+
+    def on_broken_pipe(self) -> None:
+        """The reader has gone, as `head` does."""
+        self.quiet = True
+        os.dup2(os.open(os.devnull, os.O_WRONLY), self.file.fileno())
+
+
 def parse_crop(text: str | None) -> tuple[int, int, int, int] | None:
     """ "X,Y,W,H" as four numbers."""
     if text is None:
@@ -94,7 +114,7 @@ def restore_one(shots: list[Path], output: Path | None, settings: JobSettings, *
     from burstmamba.restoration.job import run_job
 
     screen = Console(stderr=True, soft_wrap=True, highlight=False, emoji=False)
-    out = Console(stderr=as_json, soft_wrap=True, highlight=False, emoji=False)
+    out = Teller(stderr=as_json)
     columns = TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn()
     with Progress(*columns, console=screen, transient=True, disable=not screen.is_terminal) as bars:
         tasks: dict[str, TaskID] = {}
@@ -109,11 +129,11 @@ def restore_one(shots: list[Path], output: Path | None, settings: JobSettings, *
             output,
             settings,
             dry_run=dry_run,
-            say=lambda sentence: out.print(sentence, markup=False),
+            say=out.say,
             progress=progress,
         )
     for sentence in summary(report):
-        out.print(sentence, markup=False)
+        out.say(sentence)
     if as_json:
         print(json.dumps(report.to_dict(), ensure_ascii=False, indent=2))
 
@@ -143,12 +163,12 @@ def restore_each(
     """Every burst of a folder; exit code 1 when some could not be restored."""
     from burstmamba.restoration.batch import plan_batch, run_batch
 
-    out = Console(stderr=as_json, soft_wrap=True, highlight=False, emoji=False)
+    out = Teller(stderr=as_json)
     items = plan_batch(folder, output, ending)
     if dry_run:
         for item in items:
             goes_to = f" → {item.output}" if item.output else ""
-            out.print(f"{item.name}: {len(item.shots)} file(s){goes_to}", markup=False)
+            out.say(f"{item.name}: {len(item.shots)} file(s){goes_to}")
         if as_json:
             print(json.dumps([vars(item) for item in items], ensure_ascii=False, indent=2))
         return
@@ -156,11 +176,11 @@ def restore_each(
     for number, result in enumerate(run_batch(items, settings, workers=workers, ray_address=ray), start=1):
         results.append(result)
         what = "already there" if result.skipped else result.error or f"wrote {result.item.output}"
-        out.print(f"[{number}/{len(items)}] {result.item.name}: {what}", markup=False)
+        out.say(f"[{number}/{len(items)}] {result.item.name}: {what}")
     failed = [result for result in results if result.error]
     skipped = sum(result.skipped for result in results)
     done = len(results) - len(failed) - skipped
-    out.print(f"{done} restored, {skipped} already there, {len(failed)} failed", markup=False)
+    out.say(f"{done} restored, {skipped} already there, {len(failed)} failed")
     if as_json:
         entries = [
             {"name": r.item.name, "output": r.item.output, "skipped": r.skipped, "error": r.error}

@@ -79,11 +79,9 @@ class Likeness:
     """Of the details in view, in [−1, 1]; 1 when there are none to compare."""
     sharpness: float
     """Contrast of the frame's fine details relative to the keyframe's: 1 = as sharp."""
-    overlap: float
-    """Share of the keyframe that the frame sees."""
 
 
-SAME = Likeness(1.0, 1.0, 1.0)
+SAME = Likeness(1.0, 1.0)
 
 
 def compare(keyframe: Structure, warped: Structure, view: Tensor, noise: Noise) -> Likeness:
@@ -94,12 +92,11 @@ def compare(keyframe: Structure, warped: Structure, view: Tensor, noise: Noise) 
     The slope of the line that allows for noise in both does not mind, but is too high where the frame has more noise
     than the keyframe or shows something else. So a frame of the same scene is blurred if both say so.
     """
-    overlap = float(view.float().mean())
     if min(view.shape) < 16:
-        return Likeness(1.0, 1.0, overlap)
+        return SAME
     inside = torch.from_numpy(cv2.erode(view.byte().numpy(), np.ones((7, 7), np.uint8), borderValue=0)).bool()
     if int(inside.sum()) < 64:
-        return Likeness(1.0, 1.0, overlap)
+        return SAME
     first, shared, second = _moments(keyframe.coarse, warped.coarse, inside)
     first, second = _above(first, noise.coarse), _above(second, noise.coarse)
     comparable = min(first, second) > 0
@@ -111,7 +108,7 @@ def compare(keyframe: Structure, warped: Structure, view: Tensor, noise: Noise) 
         slope = _slope(max(first - noises[0], 0.0), shared, max(second - noises[1], 0.0), LEFT)
         sure = slope > LEAST_SLOPE and comparable and correlation > SAME_SCENE
         sharpness = slope if sure else min(slope, shared / (first - noise.fine))
-    return Likeness(float(np.clip(correlation, -1, 1)), sharpness, overlap)
+    return Likeness(float(np.clip(correlation, -1, 1)), sharpness)
 
 
 def _slope(first: float, shared: float, second: float, left: float) -> float:

@@ -58,7 +58,6 @@ class Refined:
     """3×3, keyframe pixels → frame pixels."""
     deviation: float
     """Expected standard deviation in pixels, where it is worst (at the corners)."""
-    converged: bool
 
 
 def prepare(keyframe: Tensor, sigma: float, noise: float = 0.0) -> list[Level]:
@@ -142,7 +141,7 @@ def refine(levels: list[Level], frame: list[Tensor], matrix: np.ndarray, model: 
     """
     last = levels[-1]
     start = np.linalg.inv(last.frame) @ _nearest(last.frame @ matrix @ np.linalg.inv(last.frame), model) @ last.frame
-    result = Refined(start, float("inf"), converged=False)
+    result = Refined(start, float("inf"))
     for level, plane in zip(levels, frame, strict=True):
         place = np.array(
             [[level.factor, 0, (level.factor - 1) / 2], [0, level.factor, (level.factor - 1) / 2], [0, 0, 1]]
@@ -150,10 +149,8 @@ def refine(levels: list[Level], frame: list[Tensor], matrix: np.ndarray, model: 
         within = np.linalg.inv(place) @ result.matrix @ place
         refined = _refine_level(level, plane, within, model, tolerance=0.002 if level is last else 0.02)
         if refined is None:
-            return Refined(start, float("inf"), converged=False)
-        result = Refined(
-            place @ refined.matrix @ np.linalg.inv(place), refined.deviation * level.factor, refined.converged
-        )
+            return Refined(start, float("inf"))
+        result = Refined(place @ refined.matrix @ np.linalg.inv(place), refined.deviation * level.factor)
     return result
 
 
@@ -163,7 +160,7 @@ def _refine_level(level: Level, plane: Tensor, matrix: np.ndarray, model: str, t
     jacobian = level.jacobian @ torch.from_numpy(basis).float()  # (n, k)
     half_extent = 1 / level.frame[0, 0]
     scale = None
-    deviation, converged = float("inf"), False
+    deviation = float("inf")
     for _ in range(15):
         values, inside = sample_points(plane, level.points, matrix, margin(plane, level.sigma))
         if int(inside.sum()) < max(20, 0.2 * len(inside)):
@@ -186,9 +183,8 @@ def _refine_level(level: Level, plane: Tensor, matrix: np.ndarray, model: str, t
         deviation = _corner_deviation(spread, level.sigma) * half_extent
         moved = update @ CORNERS
         if np.abs(moved[:2] / moved[2] - CORNERS[:2]).max() * half_extent < tolerance:
-            converged = True
             break
-    return Refined(matrix, deviation, converged)
+    return Refined(matrix, deviation)
 
 
 def _motion(parameters: np.ndarray) -> np.ndarray:

@@ -34,12 +34,11 @@ class Luma:
         place = np.array([[self.pitch, 0, self.origin], [0, self.pitch, self.origin], [0, 0, 1.0]])
         return place @ matrix @ np.linalg.inv(place)
 
-    def on_burst_pixels(self, values: Tensor, size: tuple[int, int]) -> Tensor:
-        """Interpolate (n, c, h, w) of the planes at the burst's pixels: (n, c, *size); borders replicate."""
-        return torch.cat([band for _, band in self.bands_on_burst_pixels(values, size)], dim=-2)
-
     def bands_on_burst_pixels(self, values: Tensor, size: tuple[int, int]) -> Iterator[tuple[slice, Tensor]]:
-        """`on_burst_pixels` by bands of rows: which rows, and (n, c, rows, w)."""
+        """Interpolate (n, c, h, w) of the planes at the burst's pixels, by bands of rows; borders replicate.
+
+        Yields which rows, and (n, c, rows, w).
+        """
         if self.pitch > 1:
             yield from enlarge(values, round(self.pitch), size)
             return

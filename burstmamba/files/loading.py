@@ -84,6 +84,13 @@ def read_burst(
     """
     if limit is not None and limit < 1:
         raise InputError(f"limit must be at least 1 frame, got {limit}.")
+    for option, value, known in (
+        ("exposure", exposure, ("match", "as-is")),
+        ("hot_pixels", hot_pixels, ("mend", "keep")),
+        ("precision", precision, ("auto", "float32", "float16")),
+    ):
+        if value not in known:
+            raise InputError(f"{option} must be one of {', '.join(known)}, got {value!r}.")
     files = find_shots(shots, max_pixels, headerless)
     if not files.is_clip and headerless is None:
         check_sizes(files)

@@ -79,8 +79,6 @@ def read_raw(path: Path, max_pixels: int = MAX_PIXELS) -> Frame:
     with _opened(path) as raw:
         check_pixels(path.name, raw.sizes.width, raw.sizes.height, max_pixels)
         metadata = _metadata(path, raw)
-        if metadata.exposure is None:
-            metadata = _completed(metadata, raw)
         cfa = _bayer_order(raw)
         if cfa is None:
             return _demosaicked(path, raw, metadata)
@@ -209,7 +207,8 @@ def _tiff_tags(path: Path) -> Image.Exif:
 
 
 def _metadata(path: Path, raw) -> SourceMetadata:
-    return replace(describe(_tiff_tags(path), bit_depth=16), orientation=ORIENTATIONS.get(raw.sizes.flip, 1))
+    known = replace(describe(_tiff_tags(path), bit_depth=16), orientation=ORIENTATIONS.get(raw.sizes.flip, 1))
+    return _completed(known, raw) if known.exposure is None else known
 
 
 def _completed(metadata: SourceMetadata, raw) -> SourceMetadata:

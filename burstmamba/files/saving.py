@@ -203,9 +203,9 @@ def _write_png(stream: BinaryIO, image: Tensor, bits: int, metadata: SourceMetad
 
 
 def _write_pillow(stream: BinaryIO, image: Tensor, kind: str, metadata: SourceMetadata | None, quality: int) -> None:
-    if not 1 <= quality <= 100:
-        raise InputError(f"quality must be between 1 and 100, got {quality}.")
-    options: dict = {"quality": quality, "exif": _exif(image, metadata)}
+    if not 1 <= quality <= 100 or quality != int(quality):
+        raise InputError(f"quality must be a whole number from 1 to 100, got {quality}.")
+    options: dict = {"quality": int(quality), "exif": _exif(image, metadata)}
     if metadata is not None and metadata.icc_profile:
         options["icc_profile"] = metadata.icc_profile
     if kind in ("JPEG", "AVIF"):

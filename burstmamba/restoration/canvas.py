@@ -44,13 +44,14 @@ class Canvas:
     def _open(self, h: int, w: int) -> Tensor:
         if self.file is None:
             return torch.empty(3, h, w)
-        return torch.from_numpy(np.memmap(self.file.name, np.float32, "r+", shape=(3, h, w)))
+        return torch.from_numpy(np.memmap(self.file, np.float32, "r+", shape=(3, h, w)))
 
 
 def reserve(output: Path, size: int):
     """A temporary file beside `output` that has its room on the disk: a mapped one that runs out ends the program."""
     try:
-        file = tempfile.NamedTemporaryFile(dir=output.parent, prefix=".burstmamba-", suffix=".part")  # noqa: SIM115 (kept open)
+        # Without a name where the system allows it: nothing is left if the program is killed.
+        file = tempfile.TemporaryFile(dir=output.parent, prefix=".burstmamba-", suffix=".part")  # noqa: SIM115 (kept open)
         if hasattr(os, "posix_fallocate"):
             os.posix_fallocate(file.fileno(), 0, size)
         else:

@@ -188,6 +188,8 @@ class Restoration:
             if tuple(correspondence.to_frame.shape) != expected:
                 got = tuple(correspondence.to_frame.shape)
                 raise InputError(f"correspondence must have maps {expected} for this burst, got {got}.")
+            if not (correspondence.to_frame.isfinite().all() and correspondence.to_keyframe.isfinite().all()):
+                raise InputError("correspondence holds values that are not finite; a lost place has confidence 0.")
             self.report.estimator, maps = "given", correspondence.to("cpu")
         else:
             from burstmamba.restoration.pairwise import align  # brings OpenCV along
@@ -203,7 +205,7 @@ class Restoration:
         """Keep frames and maps on a GPU that has room for them: cutting windows there costs next to nothing."""
         maps = 0 if self.maps is None else self.maps.to_frame.nbytes + self.maps.to_keyframe.nbytes
         device = self.runner.near(self.burst.frames.nbytes + maps)
-        self.frames = self.burst.frames.to(device)
+        self.frames = self.burst.frames.detach().to(device)
         self.maps = None if self.maps is None else self.maps.to(device)
 
     def _set_tile(self, tile: int) -> None:

@@ -32,7 +32,11 @@ class Runner:
     def __init__(self, model: nn.Module) -> None:
         parameter = next(model.parameters(), None)
         self.device = torch.device("cpu") if parameter is None else parameter.device
-        self.model = (in_half(model) if self.device.type == "cuda" else model).eval()
+        if self.device.type == "cuda":
+            model = in_half(model)
+        elif any(module.training for module in model.modules()):
+            model = copy.deepcopy(model)  # the caller's goes on training
+        self.model = model.eval()
         self.graphs = False
         """Whether windows run as CUDA graphs; only ever set for a CUDA device."""
         self.captured: dict[tuple[int, ...], Graph] = {}

@@ -129,6 +129,43 @@ def test_a_failing_job_leaves_a_page_that_works(session, monkeypatch):
     assert "no memory left" in last[2] and last[3].interactive and not last[4].interactive
 
 
+def test_a_picture_that_cannot_be_written_leaves_a_page_that_works(session, monkeypatch):
+    from burstmamba.app.page import BICUBIC, Page
+
+    page = Page(["light"], "cpu", UploadLimits())
+    page.load = lambda name: Counting()
+    session.upload(EXAMPLE[:2], UploadLimits(), limit=30)
+    shutil.rmtree(session.folder)  # as the system does with old temporary folders
+    quiet = {"progress": lambda *step, **more: None}
+    _, last = page.run("light", "identity", 14, session, **quiet)
+    assert "2 frame(s) →" in last[2]
+
+    def full(*place, **options):
+        raise InputError("the disk is full")
+
+    monkeypatch.setattr("burstmamba.app.session.save_image", full)
+    _, last = page.run("light", "identity", 14, session, **quiet)
+    assert "the disk is full" in last[2] and last[3].interactive and not last[4].interactive
+    assert "the disk is full" in page.compare(BICUBIC, session, **quiet)[1]
+
+
+def test_a_failed_alignment_leaves_the_one_before(session, monkeypatch):
+    session.upload(EXAMPLE, UploadLimits(), limit=30)
+    session.align("homography")
+    before = [line for _, line in session.thumbnails()]
+
+    def broken(*burst):
+        raise MemoryError
+
+    monkeypatch.setattr("burstmamba.app.session.align", broken)
+    session.keyframe = 2
+    with pytest.raises(MemoryError):
+        session.align("homography")
+    session.keyframe = 0
+    session.align("homography")
+    assert [line for _, line in session.thumbnails()] == before
+
+
 def test_the_page_knows_its_models_and_has_one_queue():
     from burstmamba.app.layout import build_page
 

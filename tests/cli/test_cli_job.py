@@ -186,6 +186,23 @@ def test_a_large_result_is_spooled_to_a_file(interpolation, burst, tmp_path, mon
     assert sorted(path.name for path in tmp_path.iterdir()) == ["file.png", "memory.png"]
 
 
+@pytest.mark.skipif(os.name != "posix", reason="files without a name are POSIX's")
+def test_a_killed_program_leaves_no_spooled_picture(interpolation, burst, tmp_path, monkeypatch):
+    """The file that holds a large picture has no name while the network runs."""
+    import burstmamba.restoration.canvas as canvas
+
+    def forward(self, frames, maps):
+        seen.append(sorted(path.name for path in tmp_path.iterdir()))
+        return whole(self, frames, maps)
+
+    seen, whole = [], Interpolation.forward
+    monkeypatch.setattr(canvas, "IN_MEMORY", 1000)
+    monkeypatch.setattr(canvas, "FREE_SHARE", 0)
+    monkeypatch.setattr(Interpolation, "forward", forward)
+    run_job(burst, tmp_path / "out.png", JobSettings(tile=48))
+    assert seen and not any(seen)
+
+
 @pytest.mark.skipif(not hasattr(os, "posix_fallocate"), reason="needs a system that reserves room for a file")
 def test_a_full_disk_is_seen_before_a_large_result_is_spooled(interpolation, burst, tmp_path, monkeypatch):
     import burstmamba.restoration.canvas as canvas

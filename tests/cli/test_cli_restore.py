@@ -1,6 +1,7 @@
 """`burstmamba restore` as a subprocess: exit codes and what it says."""
 
 import json
+import shlex
 import signal
 import subprocess
 import sys
@@ -118,6 +119,18 @@ def test_a_full_disk_leaves_no_file(burst, tiny, tmp_path):
     sentence = f"{output} could not be written: the disk is full; free some space or choose another folder."
     assert done.stderr == f"error: {sentence}\n"
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs POSIX shells")
+@pytest.mark.parametrize("listener", ["| head -1", "> /dev/full"])
+@pytest.mark.parametrize("each", [False, True])
+def test_the_picture_is_written_even_if_nobody_listens(burst, tiny, tmp_path, listener, each):
+    shots, goes_to = (("--each", burst.parent), "pictures") if each else ((burst,), "out.png")
+    call = [sys.executable, "-u", "-m", "burstmamba", "restore", *shots, "-o", tmp_path / goes_to, "--model", tiny]
+    line = f"{shlex.join(map(str, call))} {listener}"
+    done = subprocess.run(["bash", "-c", line], capture_output=True, text=True, timeout=240, check=False)
+    assert done.returncode == 0 and not done.stderr, done.stderr
+    assert Image.open(tmp_path / goes_to / f"{burst.name}.png" if each else tmp_path / goes_to).size == (192, 160)
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="needs POSIX signals")

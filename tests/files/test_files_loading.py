@@ -177,6 +177,9 @@ def test_errors(tmp_path, photo):
         load_burst(tmp_path, keyframe="b")
     with pytest.raises(InputError, match="limit must be at least 1 frame, got 0"):
         load_burst(tmp_path, limit=0)
+    for option, known in (("exposure", "match, as-is"), ("hot_pixels", "mend, keep"), ("precision", "auto, float32")):
+        with pytest.raises(InputError, match=f"{option} must be one of {known}.*, got 'none'"):
+            read_burst(tmp_path, **{option: "none"})
 
 
 @pytest.fixture(params=["mp4", "mov"])

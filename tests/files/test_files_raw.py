@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import struct
+
 import numpy as np
 import pytest
 import torch
@@ -9,6 +11,7 @@ import torch
 from burstmamba.errors import InputError
 from burstmamba.files import HeaderlessRaw, load_burst, read_burst
 from burstmamba.files.develop import develop
+from burstmamba.files.grouping import group_bursts
 from burstmamba.files.mosaic import mosaic_to_rgb, pack, rggb_offset, shift_to_rggb, unpack, upright, upright_mosaic
 from burstmamba.files.raw import peek_raw, read_raw
 
@@ -85,6 +88,24 @@ def test_exposure_bracket_is_normalised(tmp_path, mosaic, write_dng):
     assert "b.dng was exposed 1.0 stops darker than the keyframe and has been scaled to it" in loaded.notes
     as_is = read_burst(tmp_path, exposure="as-is").burst.frames
     assert float(as_is[1].mean()) == pytest.approx(float(as_is[0].mean()) / 2, rel=0.01)
+
+
+def test_bursts_of_raw_files_that_are_no_tiff_are_told_apart_by_time(tmp_path, mosaic, write_dng):
+    """An Olympus file as far as its header goes: its time is known to LibRaw alone."""
+    stand_in = struct.pack("<HHII", 34666, 4, 1, 0)  # tifffile writes no pointer to EXIF
+    for i, minute in enumerate((0, 0, 30, 30)):
+        path = write_dng(tmp_path / "a.dng", mosaic(), extra=((34666, 4, 1, 0, True),))
+        content = path.read_bytes().replace(stand_in, struct.pack("<HHII", 34665, 4, 1, path.stat().st_size))
+        after = len(content) + 2 + 3 * 12 + 4
+        exif = struct.pack("<H", 3) + struct.pack("<HHII", 33434, 5, 1, after) + struct.pack("<HHII", 34855, 3, 1, 100)
+        exif += struct.pack("<HHIII", 36867, 2, 20, after + 8, 0) + struct.pack("<II", 1, 100)
+        taken = f"2024:05:01 12:{minute:02d}:0{i}".encode() + bytes(1)
+        (tmp_path / f"P{i}.orf").write_bytes(b"IIRO" + content[4:] + exif + taken)
+    path.unlink()
+    first = tmp_path / "P0.orf"
+    assert peek_raw(first)[1].taken == read_raw(first).metadata.taken is not None
+    groups = [[path.name for path in group.paths] for group in group_bursts(tmp_path)]
+    assert groups == [["P0.orf", "P1.orf"], ["P2.orf", "P3.orf"]]
 
 
 def test_clipped_bright_frame_is_left_out(tmp_path, mosaic, write_dng):

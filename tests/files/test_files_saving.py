@@ -219,7 +219,7 @@ def test_errors(tmp_path, image):
         check_size("a.dng", 30000, 30000)
     check_size("a.tif", 30000, 30000, 8)
     check_size("a.png", 30000, 30000, 16)
-    with pytest.raises(InputError, match="quality must be between 1 and 100, got 101"):
+    with pytest.raises(InputError, match="quality must be a whole number from 1 to 100, got 101"):
         save_image(tmp_path / "a.jpg", image, quality=101)
     assert [entry for entry in os.listdir(tmp_path) if entry != "dir.png"] == []
 
@@ -303,5 +303,6 @@ def test_the_longest_names(tmp_path, image):
 
 
 def test_no_quality_is_no_quality(tmp_path, image):
-    with pytest.raises(InputError, match="quality must be between 1 and 100, got 0"):
-        save_image(tmp_path / "a.jpg", image, quality=0)
+    for quality in (0, 50.5, 101):
+        with pytest.raises(InputError, match=f"quality must be a whole number from 1 to 100, got {quality}"):
+            save_image(tmp_path / "a.jpg", image, quality=quality)

@@ -28,6 +28,7 @@ class LocalNetwork(nn.Module):
         super().__init__()
         self.config = ModelConfig(in_channels=in_channels, scale=scale)
         self.calls: list[tuple[int, ...]] = []
+        self.eval()
 
     def forward(self, frames, maps):
         self.calls.append(tuple(frames.shape))
@@ -265,6 +266,21 @@ def test_errors():
         Restoration(LocalNetwork(), burst, correspondence=maps, crop=Box(0, 25, 8, 10))
     with pytest.raises(InputError, match=r"maps \(1, 3, 2, 30, 30\) for this burst, got \(1, 4, 2, 30, 30\)"):
         restore_burst(LocalNetwork(), burst.select([0, 1, 2]), correspondence=maps)
+    maps.to_keyframe[0, 1, 0, 5, 5] = float("nan")
+    with pytest.raises(InputError, match="correspondence holds values that are not finite"):
+        restore_burst(LocalNetwork(), burst, correspondence=maps)
+
+
+def test_the_caller_s_model_and_frames_stay_as_they_are():
+    """A preview during training: it is made in evaluation mode, and training goes on."""
+    torch.manual_seed(0)
+    model = BurstMamba(replace(preset("tiny"), drop_path=0.9))
+    burst = Burst(torch.rand(1, 3, 16, 16).requires_grad_())
+    expected = restore_burst(model.eval(), burst)
+    model.train()
+    model.keyframe.norm.eval()
+    torch.testing.assert_close(restore_burst(model, burst), expected)
+    assert model.training and model.keyframe.stages.training and not model.keyframe.norm.training
 
 
 def test_tiles_follow_free_memory(monkeypatch):
