@@ -62,7 +62,7 @@ def evaluate(
     from burstmamba.device import pick_device
     from burstmamba.errors import InputError
     from burstmamba.evaluation.alignment_cache import AlignmentCache, default_workers
-    from burstmamba.evaluation.catalogue import open_benchmark
+    from burstmamba.evaluation.catalogue import RAW_SUBSETS, RGB_SUBSETS, open_benchmark
     from burstmamba.evaluation.evaluate import Evaluation
     from burstmamba.evaluation.folder_lock import folder_lock
     from burstmamba.evaluation.provenance import provenance
@@ -82,6 +82,11 @@ def evaluate(
         return
     mosaics = None if model is None else model.config.in_channels == 1
     longest = max((method.frames for method in methods), default=1)
+    foreign = () if mosaics is None else RGB_SUBSETS if mosaics else RAW_SUBSETS
+    for name in names(subset):
+        if name in foreign:
+            takes, holds = ("RAW mosaics", "RGB frames") if mosaics else ("RGB frames", "RAW mosaics")
+            raise InputError(f"{weights} takes {takes} and the subset {name} holds {holds}; leave it out.")
     benchmark = open_benchmark(Path(dataset), layout, mosaics=mosaics, frames=longest)
     benchmark = benchmark.select(names(subset) or None, limit)
     workers = workers or default_workers()

@@ -48,6 +48,7 @@ class TableResult:
     subset: str
     seed: int
     rows: dict[str, RowResult]
+    benchmark: str = "openburst"
 
     def difference(self, order: Order) -> Interval | None:
         """How much higher `order.higher` scores, image by image; None when a row is missing."""
@@ -70,7 +71,8 @@ def collect(table: AblationTable, books: dict[str, ScoreBook], subset: str, seed
             ssim = book.values(subset, row.method.label, "openburst", "ssim")
             facts = [book.header.get(name, "unknown") for name in FACTS.values()]
             rows[row.label] = RowResult(row.label, psnr, ssim, *facts)
-    return TableResult(table.name, subset, seed, rows)
+    benchmark = next((book.header["benchmark"] for book in books.values() if "benchmark" in book.header), "openburst")
+    return TableResult(table.name, subset, seed, rows, benchmark)
 
 
 def verdict(order: Order, difference: Interval) -> str:
@@ -88,7 +90,7 @@ def markdown(table: AblationTable, results: list[TableResult]) -> str:
     """One table for each subset and seed, with the orders below."""
     parts = [f"### {table.title}\n"]
     for result in results:
-        parts.append(f"OpenBurst `{result.subset}`, seed {result.seed}\n")
+        parts.append(f"{result.benchmark} `{result.subset}`, seed {result.seed}\n")
         parts.append("| row | paper PSNR / SSIM | ours PSNR (95 % interval) | ours SSIM | images | steps | minutes |")
         parts.append("|---|---|---|---|---|---|---|")
         for row in table.rows:
@@ -122,6 +124,7 @@ def save_results(path: Path, results: list[TableResult]) -> None:
     content = [
         {
             "table": result.table,
+            "benchmark": result.benchmark,
             "subset": result.subset,
             "seed": result.seed,
             "rows": [
@@ -152,4 +155,4 @@ def load_results(path: Path, table: AblationTable) -> list[TableResult]:
 def _read_result(entry: dict) -> TableResult:
     facts = ("label", "psnr", "ssim", *FACTS)
     rows = {row["label"]: RowResult(*(row[name] for name in facts)) for row in entry["rows"]}
-    return TableResult(entry["table"], entry["subset"], entry["seed"], rows)
+    return TableResult(entry["table"], entry["subset"], entry["seed"], rows, entry.get("benchmark", "openburst"))

@@ -22,6 +22,7 @@ from torch import Tensor
 from burstmamba.burst import Burst
 from burstmamba.checkpoint import write_atomically
 from burstmamba.correspondence.field import Correspondence
+from burstmamba.workers import deaf_to_interrupts
 
 log = logging.getLogger(__name__)
 
@@ -90,7 +91,9 @@ class AlignmentCache:
         # Spawned, not forked: this process may hold a GPU.
         with ProcessPoolExecutor(workers, mp_context=get_context("spawn"), initializer=_single_thread) as pool:
             try:
-                for future in as_completed([pool.submit(_fill_one, self, load, method) for load in bursts]):
+                with deaf_to_interrupts():
+                    jobs = [pool.submit(_fill_one, self, load, method) for load in bursts]
+                for future in as_completed(jobs):
                     future.result()
                     progress()
             finally:

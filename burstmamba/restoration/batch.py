@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import multiprocessing
 import os
-import signal
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
@@ -20,6 +19,7 @@ from burstmamba.files.grouping import group_bursts
 from burstmamba.files.saving import FORMATS, check_bits
 from burstmamba.restoration.job import AUTO, JobReport, JobSettings, open_model, run_job
 from burstmamba.restoration.restore import Progress
+from burstmamba.workers import deaf_to_interrupts
 
 log = logging.getLogger(__name__)
 
@@ -122,7 +122,8 @@ def run_batch(
         stop = context.Event()
         with ProcessPoolExecutor(workers, context, _begin_worker, (stop,)) as pool:
             try:
-                jobs = {pool.submit(_run_in_worker, item, settings, threads): item for item in items}
+                with deaf_to_interrupts():  # what counts in a worker is whether the batch was stopped
+                    jobs = {pool.submit(_run_in_worker, item, settings, threads): item for item in items}
                 for future in as_completed(jobs):
                     try:
                         yield future.result()
@@ -135,10 +136,8 @@ def run_batch(
 
 
 def _begin_worker(stop: Event) -> None:
-    """Ctrl-C reaches every process of a terminal; in a worker what counts is whether the batch was stopped."""
     global _stop
     _stop = stop
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def _run_in_worker(item: BatchItem, settings: JobSettings, threads: int) -> BatchResult:

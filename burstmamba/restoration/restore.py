@@ -184,13 +184,12 @@ class Restoration:
             return burst.select([0]), None
         start = time.perf_counter()
         if isinstance(correspondence, Correspondence):
-            expected = (1, len(burst), 2, *burst.size)
-            if tuple(correspondence.to_frame.shape) != expected:
-                got = tuple(correspondence.to_frame.shape)
+            maps, expected = correspondence.to("cpu"), (1, len(burst), 2, *burst.size)
+            if (got := tuple(maps.to_frame.shape)) != expected:
                 raise InputError(f"correspondence must have maps {expected} for this burst, got {got}.")
-            if not (correspondence.to_frame.isfinite().all() and correspondence.to_keyframe.isfinite().all()):
+            if not (maps.to_frame.isfinite().all() and maps.to_keyframe.isfinite().all()):
                 raise InputError("correspondence holds values that are not finite; a lost place has confidence 0.")
-            self.report.estimator, maps = "given", correspondence.to("cpu")
+            self.report.estimator = "given"
         else:
             from burstmamba.restoration.pairwise import align  # brings OpenCV along
 

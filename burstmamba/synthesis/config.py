@@ -109,6 +109,14 @@ class SynthesisConfig:
             raise InputError(f"a burst needs at least one frame, got frames={self.frames}.")
         for name in (*LOGARITHMIC, *SIGNED, "lens_blur", "jpeg_quality"):
             _check_range(name, *getattr(self, name))
+        for name in SHARES:
+            if not 0 <= getattr(self, name) <= 1:
+                raise InputError(f"{name} must lie between 0 and 1, got {getattr(self, name):g}.")
+        for name in ("rotation", "perspective", "rolling_shutter", "exposure_drift", "low_noise", "local_map_error"):
+            if not getattr(self, name) >= 0:
+                raise InputError(f"{name} must be at least 0, got {getattr(self, name):g}.")
+        if not self.anisotropy >= 1:
+            raise InputError(f"anisotropy is the longer blur over the shorter, at least 1, got {self.anisotropy:g}.")
 
     @property
     def centres(self) -> str:
@@ -169,6 +177,12 @@ def _check_range(name: str, low: float, high: float) -> None:
         raise InputError("object_radius must be more than 0; moving_object=0 leaves objects out.")
 
 
+SHARES = (
+    *("aliased", "processed", "demosaicked", "jpeg", "chroma_420", "tone", "sixteen_bit"),
+    *("moving_object", "blurred_frame", "unrelated_frame", "duplicated_frame", "repeated_keyframe", "tripod"),
+    *("hot_pixels", "saturated_lights", "changing_light", "object_missed", "wrong_map", "overconfident"),
+)
+"""Probabilities, and the share of a tone curve."""
 PIPELINES = ("handheld-rgb", "handheld-raw", "synburst")
 
 

@@ -107,7 +107,10 @@ def read_weights(path: Path) -> Weights:
     folder = path if path.is_dir() else path.parent
     found = sorted(folder.glob("shard-*-of-*.safetensors"))
     if not found:
-        raise InputError(f"no weights at {path}: expected a .safetensors file or a folder of exported shards.")
+        raise InputError(
+            f"no weights at {path}: expected a .safetensors file, a folder of exported shards or a shipped model "
+            f"({', '.join(shipped_models())})."
+        )
     expected = int(found[0].stem.rsplit("-", 1)[-1])
     if len(found) != expected:
         raise InputError(f"{folder} holds {len(found)} of {expected} shards; copy the missing ones.")

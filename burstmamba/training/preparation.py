@@ -76,16 +76,7 @@ def data_folders(recipe: Recipe, data: list[str], val: str | None, out: Path) ->
     else:
         logger.warning("no --val folder: validating on photographs that are trained on")
         return folders, folders
-    for folder in held:
-        if any(overlap(folder, other) for other in folders):
-            logger.warning("validating on photographs that are trained on: leave %s out of --data", folder)
     return folders, held
-
-
-def overlap(one: Path, other: Path) -> bool:
-    """Whether two folders are the same, or one lies below the other."""
-    one, other = one.resolve(), other.resolve()
-    return one.is_relative_to(other) or other.is_relative_to(one)
 
 
 def in_background(make: Callable[[], T]) -> Callable[[], T]:
@@ -102,12 +93,16 @@ def in_background(make: Callable[[], T]) -> Callable[[], T]:
     return future.result
 
 
-def refuse_benchmark(paths: list[Path]) -> None:
-    """Training on what models are scored on is a mistake, and a user who copies folders makes it easily."""
-    benchmark = set(PHOTOGRAPHS.values())
-    for path in paths:
-        if digest(path) in benchmark:
-            raise InputError(f"{path} is a photograph of OpenBurst, on which models are scored; leave it out.")
+def refuse_benchmark(paths: list[Path]) -> dict[str, Path]:
+    """Training on what models are scored on is a mistake, and a user who copies folders makes it easily.
+
+    Returns:
+        The photographs by their digest.
+    """
+    found = {digest(path): path for path in paths}
+    for same in found.keys() & set(PHOTOGRAPHS.values()):
+        raise InputError(f"{found[same]} is a photograph of OpenBurst, on which models are scored; leave it out.")
+    return found
 
 
 def check_grid(model: ModelConfig, scale: int, centres: str) -> None:
@@ -147,8 +142,11 @@ def open_photographs(
     data, synthesis, wanted = recipe.data, recipe.data.synthesis, recipe.validation
     smallest = max(synthesis.source_size(phase.patch) for phase in recipe.phases)
     held_size = synthesis.source_size(wanted.patch)
-    for folder in (*train, *val):
-        refuse_benchmark(find_photographs(folder))  # now, not after the compilation; so are folders without any
+    # Now, not after the compilation; so are folders without any.
+    every = ([path for folder in folders for path in find_photographs(folder)] for folders in (train, val))
+    ours, theirs = map(refuse_benchmark, every)
+    if val is not train and (twice := ours.keys() & theirs.keys()):
+        logger.warning("%d photograph(s) validate and are trained on, such as %s", len(twice), theirs[min(twice)])
 
     album = in_background(lambda: Album.read(train, smallest=smallest, skip_bad=True))
     held = in_background(lambda: Album.read(val, smallest=held_size, skip_bad=True) if processes.first else None)

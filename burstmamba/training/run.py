@@ -147,9 +147,29 @@ class Run:
                 "recipe and --set values, or start a new run with --warm-start."
             )
         self.place = found.place
+        self._lay_schedule()
         restore_weights(self.model, found.model)
         restore_weights(self.ema, found.ema)
         return found
+
+    def _lay_schedule(self) -> None:
+        """Lay what is left of the schedule over the minutes given, which may be others than before."""
+        minutes, before, spent = self.options.minutes, self.place.minutes, self.place.seconds / 60
+        if self.finished or minutes == before:
+            return
+        if minutes is None:
+            raise InputError(
+                f"the schedule of the run in {self.options.out} is laid over {before:g} minutes; resume it with "
+                f"--minutes {before:g}."
+            )
+        if minutes <= spent:
+            raise InputError(
+                f"{spent:.1f} minutes of the run in {self.options.out} are over, and --minutes {minutes:g} counts all "
+                "its starts; give more."
+            )
+        if before is not None:
+            logger.warning("the schedule is laid over %g minutes instead of %g; the rate jumps", minutes, before)
+        self.place.minutes = minutes
 
     def _start(self) -> None:
         files = self.snapshots.files()
@@ -178,6 +198,7 @@ class Run:
             left -= self.recipe.phases[place.phase].steps
             place.phase += 1
         place.phase_step = place.fresh_at = left
+        place.minutes = self.options.minutes
         place.seconds = place.entered_seconds = self.options.start_at * 60 * (self.options.minutes or 0.0)
         if self.processes.first:
             write_atomically(self.options.out / "recipe.json", self.recipe.to_json().encode())
@@ -202,12 +223,11 @@ class Run:
         seconds, budget = self.processes.agree([seconds, max(60 * self.options.minutes - self.reserve, 1.0)])
         return seconds, budget
 
-    def must_pause(self) -> bool:
-        """Whether this start has used the time it was given."""
+    def must_pause(self, seconds: float) -> bool:
+        """Whether this start has used the time it was given when the run has taken `seconds`."""
         if self.options.pause_after is None:
             return False
-        spent = self.place.seconds - self.seconds_before
-        return spent + self.reserve >= 60 * self.options.pause_after
+        return seconds - self.seconds_before + self.reserve >= 60 * self.options.pause_after
 
     def tell(self, report: Report) -> None:
         """Note how training goes."""

@@ -39,6 +39,8 @@ class Place:
     """Step at which the schedule was entered: those before it were never taken."""
     entered_seconds: float = 0.0
     """What `seconds` began with: the time that those steps count for."""
+    minutes: float | None = None
+    """What the schedule is laid over; None for one that counts steps."""
     best: float = float("-inf")
     """Validation PSNR of the best checkpoint so far."""
     averaged: int = 0

@@ -69,11 +69,12 @@ def train_phase(run: Run, source: Source, interruption: Interruption) -> bool:
         step.run(inputs, number=number, rate=rate, ema_weight=weight)
         place.step, place.phase_step = number + 1, place.phase_step + 1
         prefetcher.prepare(place.step, phase, burst_length(phase, seed, place.step))
-        if not (look.due() or (run.processes.world == 1 and interruption.signal)):
+        alone = run.processes.world == 1  # several must look after the same step
+        if not (look.due() or (alone and (interruption.signal or run.must_pause(run.seconds())))):
             continue
         look.take(step, rate)
         stop_if_broken(run, look, source, step)
-        if run.processes.any(interruption.signal is not None or run.must_pause()):
+        if run.processes.any(interruption.signal is not None or run.must_pause(place.seconds)):
             run.save(step, must=True)
             if interruption.signal is None:
                 score_last(run, step)

@@ -81,3 +81,17 @@ def test_cores_are_shared_by_the_processes_of_a_run(monkeypatch):
     assert decoding.own_cores() == 16
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "8")
     assert decoding.own_cores() == 2
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="pipes there break otherwise")
+def test_a_worker_whose_program_is_gone_ends_without_a_word(tmp_path):
+    Image.new("RGB", (600, 600)).save(tmp_path / "a.png")
+    worker = subprocess.Popen(
+        [sys.executable, "-P", decoding.__file__], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    assert worker.stdin and worker.stdout and worker.stderr
+    worker.stdout.close()
+    worker.stdin.write(json.dumps(str(tmp_path / "a.png")).encode() + b"\n")
+    worker.stdin.close()
+    assert worker.wait(timeout=60) == 0 and worker.stderr.read() == b""
+    worker.stderr.close()

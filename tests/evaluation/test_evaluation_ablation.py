@@ -120,6 +120,16 @@ def test_the_papers_orders_are_all_asked_for():
             assert line.endswith("] | yes |"), line
 
 
+def test_the_benchmark_is_named(tmp_path):
+    table = ablation_table("components")
+    own = book([30.0, 31.0], "L=1")
+    own.header["benchmark"] = "openburst-like"
+    result = collect(table, {"ablation-single": own}, "still", 0)
+    save_results(tmp_path / "components.json", [result])
+    assert load_results(tmp_path / "components.json", table) == [result]
+    assert "openburst-like `still`, seed 0" in markdown(table, [result])
+
+
 def test_unequal_steps_are_said():
     table = ablation_table("components")
     books = {"ablation-single": book([30.0, 31.0], "L=1"), "ablation-gas": book([30.0, 31.0], "L=14", steps="9000")}

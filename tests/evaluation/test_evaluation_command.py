@@ -89,6 +89,8 @@ def test_mistakes_are_said_before_anything_is_scored(photographs, weights, tmp_p
         evaluate("none", "charts", out=tmp_path, device="cpu", outputs=[photographs])
     with pytest.raises(InputError, match="charts are taken as RGB bursts, and this network takes mosaics"):
         evaluate("light-raw", "charts", out=tmp_path, device="cpu")
+    with pytest.raises(InputError, match="takes RGB frames and the subset raw holds RAW mosaics; leave it out"):
+        evaluate(str(weights), str(photographs), out=tmp_path, lpips=False, device="cpu", subset="still,raw")
     assert not list(tmp_path.iterdir())
 
 

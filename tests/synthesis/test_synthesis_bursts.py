@@ -77,6 +77,21 @@ def test_sharpening_and_smoothing(smooth):
     assert soft < 0.97 * plain and crisp > 1.03 * plain
 
 
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ({"jpeg": 60.0}, "jpeg must lie between 0 and 1, got 60"),
+        ({"tripod": -0.1}, r"tripod must lie between 0 and 1, got -0\.1"),
+        ({"exposure_drift": -1.0}, "exposure_drift must be at least 0, got -1"),
+        ({"rotation": float("nan")}, "rotation must be at least 0, got nan"),
+        ({"anisotropy": 0.5}, r"at least 1, got 0\.5"),
+    ],
+)
+def test_settings_that_mean_nothing_are_refused(setting, message):
+    with pytest.raises(InputError, match=message):
+        replace(synthesis_preset("handheld-rgb"), **setting)
+
+
 @pytest.mark.parametrize("step", [{"demosaicked": 1.0}, {"jpeg": 1.0, "jpeg_quality": (80.0, 81.0)}])
 def test_the_camera_leaves_its_traces_on_frames_alone(step):
     photos = torch.rand(2, 3, *[DEVELOPED.source_size(24)] * 2, generator=torch.Generator().manual_seed(0))

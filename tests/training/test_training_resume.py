@@ -225,6 +225,30 @@ def test_pause_and_resume_share_one_schedule(tmp_path):
     assert summary.finished and 7 < run.place.seconds < 15
 
 
+def test_other_minutes_than_before(tmp_path, caplog):
+    """A schedule that is laid over minutes is not taken for one of steps, and not ended by too few of them."""
+    recipe = replace(RECIPE, phases=(replace(PHASE, steps=10**6),))
+    toy_train(tmp_path, recipe, minutes=10.0, pause_after=0.08)
+    before = sorted((tmp_path / "checkpoints").iterdir())
+    with pytest.raises(InputError, match=r"is laid over 10 minutes; resume it with --minutes 10\."):
+        toy_run(tmp_path, recipe, resume=True)
+    with pytest.raises(InputError, match=r"0\.\d minutes of the run .* are over, and --minutes 0\.01 counts all"):
+        toy_run(tmp_path, recipe, resume=True, minutes=0.01)
+    assert sorted((tmp_path / "checkpoints").iterdir()) == before and not caplog.text
+    toy_run(tmp_path, recipe, resume=True, minutes=10.0)
+    assert not caplog.text
+    run, _ = toy_train(tmp_path, recipe, resume=True, minutes=20.0, pause_after=0.08)
+    assert "laid over 20 minutes instead of 10" in caplog.text and run.place.minutes == 20
+
+
+def test_a_pause_does_not_wait_for_the_next_look(tmp_path):
+    phase = replace(PHASE, steps=10**6)
+    recipe = replace(RECIPE, phases=(phase,), log_every=10**6, save_steps=10**6, save_minutes=1e3)
+    recipe = replace(recipe, validation=replace(recipe.validation, every=10**6))
+    run, summary = toy_train(tmp_path, recipe, pause_after=0.08)
+    assert not summary.finished and run.place.step > 25 and run.place.seconds < 8
+
+
 def test_a_budget_too_short_for_a_step_is_said(tmp_path, caplog):
     run, summary = toy_train(tmp_path, started=time.monotonic() - 60, minutes=0.5)
     assert summary.finished and run.place.step == 0
