@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
 from functools import cache
-from multiprocessing import get_context
+from multiprocessing import active_children, get_context
 from pathlib import Path
 
 import torch
@@ -90,14 +90,18 @@ class AlignmentCache:
             return
         # Spawned, not forked: this process may hold a GPU.
         with ProcessPoolExecutor(workers, mp_context=get_context("spawn"), initializer=_single_thread) as pool:
+            others = active_children()
             try:
                 with deaf_to_interrupts():
                     jobs = [pool.submit(_fill_one, self, load, method) for load in bursts]
                 for future in as_completed(jobs):
                     future.result()
                     progress()
-            finally:
-                pool.shutdown(wait=False, cancel_futures=True)  # who stops early waits for those under way alone
+            except BaseException:  # who stops early does not wait for the bursts under way: files appear whole
+                pool.shutdown(wait=False, cancel_futures=True)
+                for child in set(active_children()) - set(others):
+                    child.terminate()
+                raise
 
 
 def _fill_one(cache: AlignmentCache, load: Callable[[], Burst], method: str) -> None:
