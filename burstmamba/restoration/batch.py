@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import multiprocessing
 import os
+import signal
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
@@ -138,6 +139,7 @@ def run_batch(
 def _begin_worker(stop: Event) -> None:
     global _stop
     _stop = stop
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # not inherited on Windows
 
 
 def _run_in_worker(item: BatchItem, settings: JobSettings, threads: int) -> BatchResult:

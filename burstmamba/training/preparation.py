@@ -93,13 +93,9 @@ def in_background(make: Callable[[], T]) -> Callable[[], T]:
     return future.result
 
 
-def refuse_benchmark(paths: list[Path]) -> dict[str, Path]:
-    """Training on what models are scored on is a mistake, and a user who copies folders makes it easily.
-
-    Returns:
-        The photographs by their digest.
-    """
-    found = {digest(path): path for path in paths}
+def photographs_by_digest(folders: list[Path]) -> dict[str, Path]:
+    """What lies in the folders, whatever it is called; what models are scored on is refused, copied there or not."""
+    found = {digest(path): path for folder in folders for path in find_photographs(folder)}
     for same in found.keys() & set(PHOTOGRAPHS.values()):
         raise InputError(f"{found[same]} is a photograph of OpenBurst, on which models are scored; leave it out.")
     return found
@@ -143,10 +139,11 @@ def open_photographs(
     smallest = max(synthesis.source_size(phase.patch) for phase in recipe.phases)
     held_size = synthesis.source_size(wanted.patch)
     # Now, not after the compilation; so are folders without any.
-    every = ([path for folder in folders for path in find_photographs(folder)] for folders in (train, val))
-    ours, theirs = map(refuse_benchmark, every)
-    if val is not train and (twice := ours.keys() & theirs.keys()):
-        logger.warning("%d photograph(s) validate and are trained on, such as %s", len(twice), theirs[min(twice)])
+    ours = photographs_by_digest(train)
+    if val is not train:  # that was said already
+        theirs = photographs_by_digest(val)
+        if twice := ours.keys() & theirs.keys():
+            logger.warning("%d photograph(s) validate and are trained on, such as %s", len(twice), theirs[min(twice)])
 
     album = in_background(lambda: Album.read(train, smallest=smallest, skip_bad=True))
     held = in_background(lambda: Album.read(val, smallest=held_size, skip_bad=True) if processes.first else None)

@@ -266,15 +266,22 @@ def test_folders_by_pattern_and_validation_beside_them(tmp_path, caplog):
 
 @pytest.mark.parametrize(
     ("data", "val", "warned"),
-    [("train-*", "val", False), ("*", "val", True), ("train-0", "copies", True), ("train-0", "train-0", True)],
+    [("train-*", None, False), ("*", None, True), ("val", None, True), ("train-0", "copies", True),
+     ("train-0", "train-0/kept", True), (".", "val", True), ("train-0", "train-1", False)],
 )  # fmt: skip
 def test_validation_photographs_among_the_training_ones(tmp_path, caplog, data, val, warned):
     """Known by what they show, wherever they lie."""
-    for place, seed in (("train-0/a", 0), ("train-1/b", 1), ("val/c", 2), ("copies/renamed", 0)):
-        (tmp_path / place).parent.mkdir(exist_ok=True)
+    for place, seed in (
+        ("train-0/a", 0),
+        ("train-1/b", 1),
+        ("val/c", 2),
+        ("copies/renamed", 0),
+        ("train-0/kept/d", 3),
+    ):
+        (tmp_path / place).parent.mkdir(parents=True, exist_ok=True)
         pixels = np.random.default_rng(seed).integers(0, 256, (256, 256, 3), np.uint8)
         Image.fromarray(pixels).save(tmp_path / f"{place}.png")
-    open_data(PLAIN, [str(tmp_path / data)], str(tmp_path / val), tmp_path, CPU, Processes())
+    open_data(PLAIN, [str(tmp_path / data)], val and str(tmp_path / val), tmp_path, CPU, Processes())
     assert ("photograph(s) validate and are trained on, such as" in caplog.text) == warned
 
 
